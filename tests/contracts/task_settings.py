@@ -780,7 +780,7 @@ def _series(folder: Path) -> Subject:
             "train_every": (2,),
             "target": ("number", "samples"),
         }
-        | {"window": (5,)}
+        | {"window": (5,), "sample_machine": (60,)}
         | {"valid_fraction": (0.4,), "objective": ("loss",), "class_weights": ("balanced",), "quantiles": ((0.2, 0.8),)}
         | {"test_every": (2,), "train_drop": (0.5,), "test_drop": (0.5,), "drop_seed": (1,), "dropped": (dropped,)}
         | {"permute_seed": (0,), "bin": (1.0,), "fill": ("last", "linear"), "limit": (0.5,)}
@@ -791,7 +791,7 @@ def _series(folder: Path) -> Subject:
                 SummaryBank.Config(),
             )
         },
-        _task,
+        _blending_task,
         make=lambda **settings: SeriesLearning.Config(**settings).build(),
         modes={
             "dropped in training": {"train_drop": 0.3},
@@ -800,6 +800,7 @@ def _series(folder: Path) -> Subject:
             "numbers": {"target": "number"},
             "samples": {"data": str(folder / "samples.npz")},
             "parts of series": {"data": str(folder / "samples.npz"), "window": 6},
+            "a machine beside it": {"data": str(folder / "samples.npz"), "window": 6, "sample_machine": 40},
         },
     )
 

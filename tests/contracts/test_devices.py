@@ -101,8 +101,8 @@ def _moved(tree: Any, device: torch.device, memo: dict[int, Any]) -> Any:
 
 
 PROBED_ON_THE_CPU = (
-    "BlendedImages", "BlendedImageTexts", "BlendedLanguageModel", "BlendedNodes", "BlendedOperator", "BoostedTrees",
-    "CloudMachine", "CloudReading", "ConditionalRandomField",
+    "BlendedImages", "BlendedImageTexts", "BlendedLanguageModel", "BlendedNodes", "BlendedOperator", "BlendedSamples",
+    "BoostedTrees", "CloudMachine", "CloudReading", "ConditionalRandomField",
     "FieldOperator", "FunctionRegression", "GraphMachine", "ImageBank", "InContextRegressor", "FilterBank",
     "KernelMachine", "LagMachine", "LinkMachine", "NGramBank", "NGramModel", "NeighbourhoodBank", "NodeMachine",
     "SampleMachine", "SeriesMachine", "SummaryBank", "TableMachine", "TableReading",

@@ -137,6 +137,8 @@ NO_GRAPH = {
     "TableReading": "the number of n-grams depends on the tokens",
     "ConditionalRandomField.Config": "the number of words depends on the values",
     "NGramBank.Config": "the number of n-grams depends on the tokens",
+    "SampleMachine.Config": "each series is read by itself, which no graph holds",
+    "BlendedSamples": "each series is read by itself, which no graph holds",
 }
 """Reasons for which models refuse `torch.export`."""
 TAKE_NO_TENSORS = {

@@ -209,8 +209,9 @@ def graph_encoder(built: encoders.Graph) -> Iterator[object]:
     yield from (signal, domain.pos, built.edge_dim)
 
 
-def series_encoder(built: encoders.Series) -> Iterator[object]:
-    for batch in (SeriesBatch(noise(2, 5, built.channels), times=TIMES[:5].expand(2, 5)), noise(2, 5, built.channels)):
+def series_encoder(built: encoders.Series | encoders.SeriesPyramid) -> Iterator[object]:
+    channels = built.channels if isinstance(built, encoders.Series) else built.samples.channels
+    for batch in (SeriesBatch(noise(2, 5, channels), times=TIMES[:5].expand(2, 5)), noise(2, 5, channels)):
         u, domain = built(batch)
         yield from (u, domain.weights, domain.pos)
 
@@ -391,6 +392,26 @@ def sample_machine(built: models.SampleMachine) -> Iterator[object]:
     batch = SeriesBatch(noise(6, 40, built.sampling.channels))
     built.fit([(batch, torch.arange(240).view(6, 40) % 3)], ElementTarget(names=("a", "b", "c")))
     yield built(batch)
+
+
+def sample_pyramid(built: models.SamplePyramid) -> Iterator[object]:
+    yield built(noise(2, 12, 2))
+
+
+def blended_samples(built: models.BlendedSamples) -> Iterator[object]:
+    yield from sample_machine(built.fitted)
+    for share in (0.0, 0.5, 1.0):
+        built.share.fill_(share)
+        yield built.eval()(noise(2, 12, 2))
+
+
+def small_pyramid(depth: int) -> models.SamplePyramid:
+    torch.manual_seed(depth)
+    return models.SamplePyramid.Config(embed_dim=4, strides=(2,), depth=depth).build(SERIES, 3)
+
+
+def small_sample_machine(trees: int) -> models.SampleMachine:
+    return models.SampleMachine.Config(num_samples=50, num_trees=trees).build(SERIES, 3)
 
 
 def lag_machine(built: models.LagMachine) -> Iterator[object]:
@@ -1197,6 +1218,12 @@ ENCODERS = [
         modes={"unit": {"extent": 2.0}},
     ),
     Subject(
+        encoders.SeriesPyramid,
+        {"channels": 2, "embed_dim": 4, "strides": (2,)},
+        {"channels": (3,), "embed_dim": (3,), "strides": ((3,), (2, 2)), "depth": (0, 2), "spacing": (0.5,)},
+        series_encoder,
+    ),
+    Subject(
         encoders.Text,
         {"vocab_size": 5, "embed_dim": 3},
         {"vocab_size": (6,), "embed_dim": (2,), "std": (1.0,), "context": (8,), "num_frequencies": (2,)}
@@ -1887,6 +1914,20 @@ MODELS = [
         make=lambda **settings: models.SampleMachine.Config(**settings).build(SERIES, 3),
     ),
     Subject(
+        models.SamplePyramid.Config,
+        {"embed_dim": 4, "strides": (2,), "dropout": 0.0},
+        {"embed_dim": (3,), "strides": ((3,), (2, 2)), "depth": (0, 2), "dropout": (0.5,)},
+        sample_pyramid,
+        make=lambda **settings: models.SamplePyramid.Config(**settings).build(SERIES, 3),
+    ),
+    Subject(
+        models.BlendedSamples,
+        {"network": Made(lambda: small_pyramid(1)), "fitted": Made(lambda: small_sample_machine(4)), "window": None},
+        {"network": (Made(lambda: small_pyramid(2)),), "fitted": (Made(lambda: small_sample_machine(3)),)}
+        | {"window": (5,)},
+        blended_samples,
+    ),
+    Subject(
         models.LagMachine.Config,
         {"bank": models.FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=4), "num_centres": 12},
         {
@@ -2032,6 +2073,7 @@ NO_SETTINGS = {
     "models.NeuralOperator": "takes an encoder and its Config",
     "models.PointPooling": "takes an encoder and its Config",
     "models.SampleMachine": "takes a sampling, the number of outputs and its Config",
+    "models.SamplePyramid": "takes an encoder and its Config",
     "models.SeriesMachine": "takes a sampling, the number of outputs and its Config",
     "models.SummaryBank": "takes a sampling, the number of outputs and its Config",
     "models.TableMachine": "takes a reading, the number of outputs and its Config",

@@ -22,7 +22,7 @@ ALIKE: dict[tuple[str, str], dict[str, str]] = {
     ("PointLearning.Config", "points are labelled"): {"target='points'": "the labels of the data decide the target"},
     **{
         ("SeriesLearning.Config", mode): {"target='samples'": "the labels of the data decide the target"}
-        for mode in ("samples", "parts of series")
+        for mode in ("samples", "parts of series", "a machine beside it")
     },
     ("TrainingConfig", "base"): {"num_workers=1": "the same batches, made in another process"},
 }

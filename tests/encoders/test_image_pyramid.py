@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fredholm.domains import Grid, Points, Sequence
 from fredholm.encoders import Image, ImagePyramid
-from fredholm.encoders.image_pyramid import ImageNorm
+from fredholm.encoders.pyramid import PointsNorm
 from tests.encoders.stencil_stages import SHAPES, STRIDES, encoder, filters
 from tests.refusals import refused
 
@@ -25,21 +25,23 @@ def formula(built: Any, images: Tensor, strides: list[tuple[int, int]], pos: Ten
     """The encoder by torch's convolutions, instance norms and grid samples, `(B, N, C)` at positions `(N, 2)`."""
     u, levels = images, list[Tensor]()
     strides = [stride for stride in strides if stride != (1, 1)]
-    for stage, stride in zip(built.stages, [(1, 1), *strides], strict=True):
+    for stage, stride in zip(built.pyramid.stages, [(1, 1), *strides], strict=True):
         u = u if stage.norm is None else phi(stage.norm, u)
         u = F.conv2d(u, filters(stage.entry), None, stride, [max(1, r // 2) for r in stride])
         for norm, stencil in zip(stage.norms, stage.stencils, strict=True):
             u = u + F.conv2d(phi(norm, u), filters(stencil), padding=1)
         levels.append(u)
     for finer in reversed(range(len(strides))):
-        joint = built.joints[finer]
+        joint = built.pyramid.joints[finer]
         up = F.interpolate(mapped(joint.map, levels[finer + 1]), levels[finer].shape[2:], mode="bilinear")
         w = levels[finer] + up
         levels[finer] = w + F.conv2d(phi(joint.norm, w), filters(joint.stencil), padding=1)
     phases = 2 * math.pi * pos @ built.frequencies.T
-    signal = torch.cat([phases.sin(), phases.cos()], -1) @ built.position_weight.T + built.bias
+    signal = torch.cat([phases.sin(), phases.cos()], -1) @ built.position_weight.T + built.pyramid.bias
     places = (2 * pos - 1).flip(-1).expand(len(images), 1, -1, -1)
-    for level, norm, linear, colours in zip(levels, built.norms, built.maps, built.colours, strict=True):
+    for level, norm, linear, colours in zip(
+        levels, built.pyramid.norms, built.pyramid.maps, built.pyramid.means, strict=True
+    ):
         for image, each in (
             (phi(norm, level), linear),
             (F.adaptive_avg_pool2d(images, (level.shape[2], level.shape[3])), colours),
@@ -92,7 +94,7 @@ def test_norms_ignore_shift_and_scale_of_a_channel_and_images_are_independent() 
     built, images = encoder(ImagePyramid, (4, 6), 2, 1), torch.randn(3, 1, 4, 6, dtype=torch.float64)
     at = Points(torch.rand(4, 2, dtype=torch.float64))
     torch.testing.assert_close(built.at(images[1:2], at), built.at(images, at)[1:2])
-    norm = built.norms[0]
+    norm = built.pyramid.norms[0]
     u = torch.randn(2, 7, 16, dtype=torch.float64)
     torch.testing.assert_close(norm(3.0 * u + 5.0), norm(u), rtol=1e-4, atol=1e-4)
 
@@ -109,7 +111,7 @@ def test_norms_ignore_shift_and_scale_of_a_channel_and_images_are_independent() 
 )
 def test_stages_double_their_channels(patch_size: int, widths: list[int]) -> None:
     built = ImagePyramid(Image.Config(image_size=(32, 32), patch_size=patch_size), 80)
-    assert [norm.get_parameter("weight").numel() for norm in built.norms] == widths
+    assert [norm.get_parameter("weight").numel() for norm in built.pyramid.norms] == widths
     u, _ = built(torch.randn(1, 3, 32, 32))
     assert u.shape[2] == 80
 
@@ -146,7 +148,7 @@ def test_autocast_is_close_to_float32(dtype: torch.dtype) -> None:
 
 
 def test_norms_compute_in_float32_at_least() -> None:
-    norm, short = ImageNorm(3), (10 + torch.randn(2, 50, 3)).bfloat16()
+    norm, short = PointsNorm(3), (10 + torch.randn(2, 50, 3)).bfloat16()
     assert torch.equal(norm(short), norm(short.float()).bfloat16())
 
 

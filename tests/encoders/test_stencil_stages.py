@@ -15,13 +15,17 @@ from tests.refusals import refused
 kinds = pytest.mark.parametrize("kind", [ConvolutionalImage, ImagePyramid])
 
 
+def stages_of(built: ConvolutionalImage | ImagePyramid) -> Any:
+    return built.pyramid.stages if isinstance(built, ImagePyramid) else built.stages
+
+
 @kinds
 @pytest.mark.parametrize("patch_size", [1, 2, 3, 4, 5, 6, 7, (2, 3)])
 def test_the_signal_has_the_positions_of_the_patches(kind: Any, patch_size: Any) -> None:
     down, right = (patch_size, patch_size) if isinstance(patch_size, int) else patch_size
     built = encoder(kind, (3 * down, 2 * right), patch_size, 1)
     domain: Domain = Grid(3 * down, 2 * right)
-    for stage in built.stages:
+    for stage in stages_of(built):
         _, domain = stage(torch.zeros(1, domain.num_points, stage.entry.kernel.in_dim, dtype=torch.float64), domain)
     torch.testing.assert_close(domain.pos, Grid(3, 2).pos)
 
@@ -30,7 +34,7 @@ def test_the_signal_has_the_positions_of_the_patches(kind: Any, patch_size: Any)
     ("kind", "embed_dim", "widths"), [(ConvolutionalImage, 24, [8, 12, 24]), (ImagePyramid, 56, [16, 28, 56, 112])]
 )
 def test_channels_are_halved_towards_the_pixels(kind: Any, embed_dim: int, widths: list[int]) -> None:
-    stages = kind(Image.Config(image_size=(24, 24), patch_size=12, channels=3), embed_dim).stages
+    stages = stages_of(kind(Image.Config(image_size=(24, 24), patch_size=12, channels=3), embed_dim))
     assert [stage.entry.kernel.out_dim for stage in stages] == widths
     assert [stage.entry.kernel.in_dim for stage in stages] == [3, *widths[:-1]]
 

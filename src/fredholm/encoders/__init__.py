@@ -11,6 +11,7 @@ from fredholm.encoders.joint import Joint, JointBatch
 from fredholm.encoders.multi_scale_image import MultiScaleImage
 from fredholm.encoders.points import PointBatch, PointCloud
 from fredholm.encoders.series import Series, SeriesBatch
+from fredholm.encoders.series_pyramid import SeriesPyramid
 from fredholm.encoders.table_row import TableRow, TableRowBatch
 from fredholm.encoders.text import Text
 
@@ -33,6 +34,7 @@ __all__ = [
     "PointCloud",
     "Series",
     "SeriesBatch",
+    "SeriesPyramid",
     "TableRow",
     "TableRowBatch",
     "Text",

@@ -23,8 +23,8 @@ batch norm (Qiao et al., arXiv 1903.10520), so that no image changes the signal 
 import abc
 import itertools
 import math
-from collections.abc import Iterator
-from typing import final
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -44,29 +44,44 @@ LEAST_CHANNELS = 8
 class StageNorm(nn.Module, abc.ABC):
     """A norm of signals on cells of one size, with γ and β per channel, computed in at least float32.
 
+    Attributes:
+        axes: those of a signal `(B, N, channels)` over which mean and variance are taken.
+
     Args:
         channels: number of channels of the signal.
         epsilon: added to variances.
     """
+
+    axes: ClassVar[tuple[int, ...]]
 
     def __init__(self, channels: int, epsilon: float = 1e-5) -> None:
         super().__init__()
         self.epsilon = epsilon
         self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
 
-    def forward(self, u: Tensor) -> Tensor:
-        """Normalises a signal `(B, N, channels)`."""
+    @final
+    def forward(self, u: Tensor, exists: Tensor | None = None) -> Tensor:
+        """Normalises a signal `(B, N, channels)`, over the points that exist `(N,)` or `(B, N)`; None: all do."""
         wide = u if u.dtype == torch.float64 else u.float()
-        return (self.standardised(wide) * self.weight + self.bias).to(u.dtype)
+        unit = self.standardised(wide) if exists is None else self._of_existing(wide, exists[..., None])
+        return (unit * self.weight + self.bias).to(u.dtype)
 
     @abc.abstractmethod
     def standardised(self, u: Tensor) -> Tensor:
         """The signal with mean 0 and variance 1 over the axes of the norm."""
 
+    def _of_existing(self, u: Tensor, exists: Tensor) -> Tensor:
+        count = exists.expand(u.shape).sum(self.axes, keepdim=True).clamp_min(1)
+        centred = u - torch.where(exists, u, 0.0).sum(self.axes, keepdim=True) / count
+        variance = torch.where(exists, centred, 0.0).square().sum(self.axes, keepdim=True) / count
+        return centred * (variance + self.epsilon).rsqrt()
+
 
 @final
 class SignalNorm(StageNorm):
     """N of the legend."""
+
+    axes = (1, 2)
 
     def standardised(self, u: Tensor) -> Tensor:
         """See `StageNorm.standardised`: over the points and channels together."""
@@ -120,20 +135,20 @@ class ConvolutionalImage(Encoder):
         """
         if self.config.channels == other.config.channels or self.config.patch != other.config.patch:
             return {}
-        return recoloured(other.stages[0], self.config.channels)
+        return recoloured(other.stages[0], self.config.channels, "stages.0")
 
 
 @torch.no_grad()
-def recoloured(first: nn.Module, channels: int) -> dict[str, Tensor]:
-    """The first stencil of a first stage, converted to another number of image channels, by tensor names.
+def recoloured(first: nn.Module, channels: int, name: str) -> dict[str, Tensor]:
+    """The first stencil of a first stage with this name, for another number of image channels, by tensor names.
 
     A grey image in equal channels gives the same result as in one channel, and vice versa.
     """
     (kernel, *_) = (part for part in first.modules() if isinstance(part, Convolution))
     filters = kernel.filters().sum(1, keepdim=True).expand(-1, channels, *kernel.weight.shape[2:]) / channels
     return {
-        "stages.0.entry.kernel.weight": filters.contiguous(),
-        "stages.0.entry.kernel.gain": filters.flatten(1).norm(dim=1),
+        f"{name}.entry.kernel.weight": filters.contiguous(),
+        f"{name}.entry.kernel.gain": filters.flatten(1).norm(dim=1),
     }
 
 
@@ -155,7 +170,7 @@ class Stage(nn.Module):
         self,
         before: int,
         after: int,
-        stride: tuple[int, int],
+        stride: tuple[int, ...],
         depth: int,
         norm: type[StageNorm],
         *,
@@ -168,23 +183,30 @@ class Stage(nn.Module):
         self.norm = None if reads_pixels else norm(before)
         self.entry = stencil(before, after, window, 1.0 if reads_pixels else math.sqrt(2), stride, beyond, bias=bias)
         self.norms = nn.ModuleList(norm(after) for _ in range(depth))
+        here = (3,) * len(stride)
         # keeps the variance of the residual stream independent of depth
         self.stencils = nn.ModuleList(
-            stencil(after, after, (3, 3), 1 / math.sqrt(depth), bias=bias) for _ in range(depth)
+            stencil(after, after, here, 1 / math.sqrt(depth), bias=bias) for _ in range(depth)
         )
 
-    def forward(self, u: Tensor, domain: Domain) -> tuple[Tensor, Domain]:
-        """The signal `(B, N, before)` on the previous grid, to `(B, M, after)` on this one."""
-        u = self.entry(u if self.norm is None else F.gelu(self.norm(u)), domain)
-        domain = self.entry.kernel.output_domain(domain)
+    def forward(self, u: Tensor, domain: Grid) -> tuple[Tensor, Grid]:
+        """The signal `(B, N, before)` on the previous grid, to `(B, M, after)` on this one.
+
+        A cell of this grid exists where some cell below it does.
+        """
+        u = self.entry(u if self.norm is None else F.gelu(self.norm(u, domain.mask)), domain)
+        below = self.entry.kernel.output_domain(domain)
+        assert isinstance(below, Grid)
+        if domain.mask is not None:
+            below = below.restrict(_some_exist(domain.mask, domain.shape, below.shape))
         for norm, each in zip(self.norms, self.stencils, strict=True):
-            u = u + each(F.gelu(norm(u)), domain)
-        return u, domain
+            u = u + each(F.gelu(norm(u, below.mask)), below)
+        return u, below
 
 
 def stages_of(
     widths: list[int],
-    strides: list[tuple[int, int]],
+    strides: Sequence[tuple[int, ...]],
     depth: int,
     norm: type[StageNorm],
     *,
@@ -208,14 +230,27 @@ def widths_of(count: int, embed_dim: int, least: int) -> list[int]:
     return [max(least, embed_dim >> later) for later in reversed(range(1, count))] + [embed_dim]
 
 
-def grids(stages: nn.ModuleList, images: Tensor) -> Iterator[tuple[Tensor, Grid]]:
-    """Signal `(B, N, C)` and grid of each stage, from images `(B, C, H, W)`."""
-    domain: Domain = Grid(*images.shape[2:], device=images.device)
+def grids(stages: nn.ModuleList, images: Tensor, exists: Tensor | None = None) -> Iterator[tuple[Tensor, Grid]]:
+    """Signal `(B, N, C)` and grid of each stage.
+
+    Args:
+        stages: see `stages_of`.
+        images: `(B, C, *shape)`.
+        exists: bool `(B, *shape)`, the cells that exist; None: all.
+    """
+    domain = Grid(*images.shape[2:], device=images.device).restrict(None if exists is None else exists.flatten(1))
     u = images.flatten(2).mT
     for stage in stages:
         u, domain = stage(u, domain)
-        assert isinstance(domain, Grid)
         yield u, domain
+
+
+def _some_exist(mask: Tensor, shape: tuple[int, ...], coarse: tuple[int, ...]) -> Tensor:
+    """Whether each cell of a coarser grid has a cell that exists, `(B, M)`, for a mask `(B, N)`."""
+    exists = mask.unflatten(1, shape)
+    for axis, count in enumerate(coarse, start=1):
+        exists = exists.unflatten(axis, (count, -1)).any(axis + 1)
+    return exists.flatten(1)
 
 
 def stencil(
@@ -223,13 +258,13 @@ def stencil(
     after: int,
     window: tuple[int, ...],
     norm: float,
-    stride: tuple[int, ...] = (1, 1),
-    beyond: tuple[int, ...] = (1, 1),
+    stride: int | tuple[int, ...] = 1,
+    beyond: int | tuple[int, ...] = 1,
     *,
     bias: bool,
 ) -> IntegralOperator:
     """A convolution operator with standardised filters of initial norm `norm`."""
-    kernel = Convolution(before, after, window, 2, stride=stride, padding=beyond, standardised=True)
+    kernel = Convolution(before, after, window, len(window), stride=stride, padding=beyond, standardised=True)
     assert kernel.gain is not None
     nn.init.constant_(kernel.gain, norm)
     return IntegralOperator(kernel, residual=False, bias=bias, output_projection=False)

@@ -1,6 +1,6 @@
 """Complete models and their configurations."""
 
-from fredholm.models.blended import BlendedImages, BlendedImageTexts, BlendedNodes, BlendedOperator
+from fredholm.models.blended import BlendedImages, BlendedImageTexts, BlendedNodes, BlendedOperator, BlendedSamples
 from fredholm.models.cloud_model import CloudModelConfig
 from fredholm.models.field_model import FieldModel
 from fredholm.models.fields.function_regression import FunctionRegression
@@ -71,6 +71,7 @@ from fredholm.models.node_model import NodeModelConfig
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.series.ckcnn import CKCNN, ContinuousStack
 from fredholm.models.series.itnet_series import ITNetSeriesConfig
+from fredholm.models.series.sample_pyramid import SamplePyramid
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.two_stream import TwoStream
@@ -90,6 +91,7 @@ __all__ = [
     "BlendedLanguageModel",
     "BlendedNodes",
     "BlendedOperator",
+    "BlendedSamples",
     "BoostedTrees",
     "CKCNNText",
     "CloudMachine",
@@ -151,6 +153,7 @@ __all__ = [
     "Regressand",
     "RidgeHead",
     "SampleMachine",
+    "SamplePyramid",
     "Sampling",
     "SentenceModelConfig",
     "SentenceStackConfig",

@@ -11,12 +11,15 @@ from fredholm.domains import Domain
 from fredholm.domains.checks import values_can_be_read
 from fredholm.encoders.function import FunctionBatch
 from fredholm.encoders.image_text import ImageTextBatch
+from fredholm.encoders.series import SeriesBatch
 from fredholm.models.field_model import FieldModel
 from fredholm.models.fields.function_regression import FunctionRegression
 from fredholm.models.fitted.banks.image_bank import ImageBank
 from fredholm.models.fitted.graphs.node_machine import KnownNodes, NodeMachine
+from fredholm.models.fitted.sample_machine import SampleMachine
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine
 from fredholm.models.saved_model import SavedModel
+from fredholm.models.series.reading_in_parts import read_in_parts
 
 Network = TypeVar("Network", bound=SavedModel)
 Fitted = TypeVar("Fitted", bound=SavedModel)
@@ -150,6 +153,34 @@ class BlendedNodes(Blended[SavedModel, NodeMachine]):
         """See `Blended.answer_network`."""
         (inputs,) = given
         return self.network(inputs.graph)[0]
+
+
+@final
+class BlendedSamples(Blended[SavedModel, SampleMachine]):
+    """Blend of a network with outputs at the samples of series, and a sample machine; see `Blended`.
+
+    Outputs are blended, as in `BlendedImages`. A machine needs fewer series, and finds levels and spreads; a network
+    finds shapes.
+
+    Args:
+        network: a network of series with an output at every sample.
+        fitted: a machine with as many outputs.
+        window: most samples that the network reads at a time, see `read_in_parts`; None: all. The machine reads whole
+            series.
+    """
+
+    def __init__(self, network: SavedModel, fitted: SampleMachine, window: int | None = None) -> None:
+        super().__init__(network, fitted)
+        self.window = window
+
+    def forward(self, inputs: Tensor | SeriesBatch) -> Tensor:
+        """Maps a batch to outputs `(B, N, num_outputs)`, which are 0 at samples that do not exist."""
+        return self._answer(inputs if isinstance(inputs, SeriesBatch) else SeriesBatch(inputs))
+
+    def answer_network(self, *given: SeriesBatch) -> Tensor:
+        """See `Blended.answer_network`."""
+        (inputs,) = given
+        return read_in_parts(self.network, inputs, self.window)
 
 
 @final

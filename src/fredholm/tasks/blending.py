@@ -4,7 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -41,16 +41,20 @@ def check_has_valid(setting: str, value: int, num_valid: int, examples: str) -> 
 
 
 def choose_share(
-    model: Blended[Any, Any], measure: Measure, errors: Callable[[nn.Module, Batch], Iterable[Tensor]]
+    model: Blended[Any, Any],
+    measure: Measure,
+    errors: Callable[[nn.Module, Batch], Iterable[Tensor]],
+    shares: Sequence[float] = SHARES,
 ) -> None:
     """Sets the network's share to that with the smallest mean error; see `Task.choose_by_validation`.
 
     Args:
         model: model in evaluation mode.
         measure: as for `Task.choose_by_validation`.
-        errors: yields the errors of the examples of a batch, `(B,)`, for each of SHARES.
+        errors: yields the errors of the examples of a batch, `(B,)`, for each of `shares`.
+        shares: candidates.
     """
-    model.share.fill_(best_of(SHARES, measure, errors))
+    model.share.fill_(best_of(shares, measure, errors))
 
 
 def best_of(
@@ -80,9 +84,12 @@ class BlendingTask(TargetTask[Part]):
     Batches of the validation split then hold `number` (B,), the indices of their examples.
     """
 
+    shares: ClassVar[tuple[float, ...]] = SHARES
+    """Candidates for the share of the network."""
+
     @abstractmethod
     def _applied(self, model: Callable[[Any], Tensor], batch: Batch) -> Tensor:
-        """Returns the outputs of a model, or of a part of one, for the examples of a batch, `(B, num_outputs)`."""
+        """Returns the outputs of a model, or of a part of one, as `_outputs`."""
 
     @final
     def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:
@@ -93,9 +100,10 @@ class BlendingTask(TargetTask[Part]):
         def errors(model: nn.Module, batch: Batch) -> Iterator[Tensor]:
             assert isinstance(model, Blended)
             learnt, fitted = self._outputs(model.network, batch), self._fitted_outputs(model, batch)
-            return (self.target.losses(blend(learnt, fitted, share), batch["targets"]) for share in SHARES)
+            learnt, fitted, targets = self._counted(batch, learnt, fitted, batch["targets"])
+            return (self.target.losses(blend(learnt, fitted, share), targets) for share in self.shares)
 
-        choose_share(model, measure, errors)
+        choose_share(model, measure, errors, self.shares)
 
     @final
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -108,7 +116,12 @@ class BlendingTask(TargetTask[Part]):
             return
         learnt, share = self._outputs(model.network, batch), float(model.share)
         outputs = learnt if share == 1 else blend(learnt, self._fitted_outputs(model, batch), share)
-        yield outputs, learnt, batch["targets"]
+        outputs, learnt, targets = self._counted(batch, outputs, learnt, batch["targets"])
+        yield outputs, learnt, targets
+
+    def _counted(self, batch: Batch, *each: Tensor) -> list[Tensor]:
+        """Rows of outputs or targets that count in scores: all examples or, of elements, those of known class."""
+        return [*each]
 
     def _fitted_outputs(self, model: Blended[Any, Any], batch: Batch) -> Tensor:
         """Outputs of the closed-form model; cached for validation examples, which each evaluation needs."""

@@ -9,20 +9,22 @@ import pytest
 import torch
 
 from fredholm.models import (
+    BlendedSamples,
     FilterBank,
     ITNet,
     ITNetSeriesConfig,
     LowRankConfig,
     SampleMachine,
+    SamplePyramid,
     SeriesMachine,
     SeriesSampling,
 )
 from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import SeriesLearning
 from fredholm.tasks.outputs import Outputs
-from fredholm.tasks.series import SeriesSet, npz_file
+from fredholm.tasks.series import SeriesSet, npz_file, series_learning
 from fredholm.tasks.series.sample_labels import SampleLabels
-from fredholm.tasks.series.sample_rows import SampleRows, targets_of
+from fredholm.tasks.series.sample_rows import SampleRows
 from fredholm.tasks.targets import UNKNOWN, ElementTarget
 from fredholm.tasks.views import SeriesView
 from tests.refusals import refused
@@ -79,25 +81,6 @@ def test_the_target_is_that_of_samples(tmp_path: Path) -> None:
     assert bool((batch["targets"][~batch["mask"]] == UNKNOWN).all())
 
 
-@pytest.mark.parametrize("window", [None, 4, 7, 16])
-def test_parts_count_every_sample_once_and_in_order(window: int | None) -> None:
-    whole = SampleRows(window).whole(series_of([5, 16, 31, 1]))
-    found = [whole.series.values[row, counted, 0] for row, counted in enumerate(whole.counted)]
-    for i, length in enumerate([5, 16, 31, 1]):
-        own = torch.cat([part for part, which in zip(found, whole.which.tolist(), strict=True) if which == i])
-        assert own.tolist() == list(range(length))
-    assert int((targets_of(whole) != UNKNOWN).sum()) == 4 + 15 + 30
-    assert window is None or int(whole.series.lengths.max()) <= window
-
-
-def test_parts_have_context_on_both_sides() -> None:
-    whole = SampleRows(16).whole(series_of([50]))
-    middle = whole.counted[1 : len(whole.which) - 1]
-    assert len(middle) == 4
-    assert not bool(middle[:, :4].any())
-    assert not bool(middle[:, 12:].any())
-
-
 def test_drawn_parts_hold_a_known_sample() -> None:
     series = series_of([40, 3])
     assert series.sample_labels is not None
@@ -116,11 +99,12 @@ def test_drawn_parts_hold_a_known_sample() -> None:
     assert starts == set(range(10, 18))
 
 
-MODELS = [SMALL, ITNetSeriesConfig(stack=STACK), MACHINE]
+PYRAMID = SamplePyramid.Config(embed_dim=8, strides=(2, 3))
+MODELS = [SMALL, ITNetSeriesConfig(stack=STACK), MACHINE, PYRAMID]
 
 
 @pytest.mark.parametrize("irregular", [False, True])
-@pytest.mark.parametrize("model", MODELS, ids=["ckcnn", "itnet", "machine"])
+@pytest.mark.parametrize("model", MODELS, ids=["ckcnn", "itnet", "machine", "pyramid"])
 def test_padding_changes_nothing(model: Any, irregular: bool, tmp_path: Path) -> None:
     task = config(tmp_path, model=model, arrays={"irregular": irregular}).build()
     torch.manual_seed(0)
@@ -216,15 +200,27 @@ def test_views_show_the_known_and_the_predicted_classes(tmp_path: Path) -> None:
     assert len(predicted.y) == len(known.y)
 
 
-def test_recommended_models(tmp_path: Path) -> None:
+def test_recommended_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(write(tmp_path))
     config, schedule, notes = SeriesLearning.Config(data=path).recommended("small")
     assert isinstance(config, SeriesLearning.Config)
     assert (config.model, config.target, schedule.epochs) == (SampleMachine.Config(), "samples", 0)
     assert notes == ("labels change within series, so the class of each sample is learnt",)
+    monkeypatch.setattr(series_learning, "LEAST_OF_NETWORK", 12)
+    config, schedule, notes = SeriesLearning.Config(data=path).recommended("small")
+    assert isinstance(config, SeriesLearning.Config)
+    assert (config.model, config.target, config.sample_machine) == (SamplePyramid.Config(), "samples", 10_000)
+    assert schedule.patience is None
+    monkeypatch.setattr(series_learning, "MOST_PARTS", 4)
+    assert SeriesLearning.Config(data=path).recommended("small")[1].batch_size == 4 < schedule.batch_size
+    assert notes == ("labels change within series, so the class of each sample is learnt",)
+    config, schedule, notes = SeriesLearning.Config(data=path, valid_fraction=0.0).recommended("small")
+    assert isinstance(config, SeriesLearning.Config)
+    assert (config.model, config.sample_machine) == (SampleMachine.Config(), None)
+    assert (schedule.epochs, len(notes)) == (0, 1)
     config, schedule, _ = SeriesLearning.Config(data=path, window=16).recommended("small")
     assert isinstance(config, SeriesLearning.Config)
-    assert (config.model, config.window) == (CKCNN.Config(is_causal=False), 16)
+    assert (config.model, config.window) == (SamplePyramid.Config(), 16)
     assert schedule.num_train == config.build().num_train > 9
     config, _, _ = SeriesLearning.Config(data=path, model=CKCNN.Config(depth=1)).recommended("small")
     assert isinstance(config, SeriesLearning.Config)
@@ -242,7 +238,7 @@ def test_recommended_models(tmp_path: Path) -> None:
             {"model": FilterBank.Config()},
             "model is FilterBank, which has one output for a whole series, but each sample",
         ),
-        ({"model": SeriesMachine.Config()}, "take sample-machine, ckcnn or itnet-series"),
+        ({"model": SeriesMachine.Config()}, "take sample-machine, sample-pyramid, ckcnn or itnet-series"),
         ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean', but each sample needs an output"),
         (
             {"model": ITNetSeriesConfig(stack=dataclasses.replace(STACK, pool="max"))},
@@ -303,3 +299,55 @@ def test_baselines_read_windows_around_known_samples(tmp_path: Path) -> None:
     middle = int((known >= 2).nonzero()[0, 0])
     np.testing.assert_allclose(inputs[middle, 4:6], own[known[middle] - 2 : known[middle] + 3].mean(0), atol=1e-9)
     np.testing.assert_allclose(inputs[middle, -2:], own[: min(length, int(known[middle]) + 33)].std(0), atol=1e-9)
+
+
+def test_a_machine_beside_a_network(tmp_path: Path) -> None:
+    arrays = {"is_test": np.arange(18) >= 14}
+    task = config(tmp_path, model=PYRAMID, window=12, sample_machine=300, valid_fraction=0.3, arrays=arrays).build()
+    torch.manual_seed(0)
+    model = task.model()
+    assert isinstance(model, BlendedSamples)
+    task.initialise(model, CPU)
+    model.eval()
+    whole = [task.held_out_batch("valid", torch.tensor([i])) for i in range(task.num_held_out("valid"))]
+    assert len({batch["values"].shape for batch in whole}) == 1  # kept outputs of the machine have one shape
+    assert set(task.entry_names(model)) == {f"network.{name}" for name in task.entry_names(model.network)}
+
+    def measure(score: Any, metrics: Any) -> dict[str, float]:
+        for batch in whole:
+            score(model, batch, metrics)
+        return {name: float(metric.compute()) for name, metric in metrics.items()}
+
+    with torch.no_grad():
+        task.choose_by_validation(model, measure)
+        assert float(model.share) == 0.0  # the network has learnt nothing
+        outputs, targets, _ = task.outputs_and_targets(model, "test", torch.arange(4))
+        assert isinstance(model.network, SamplePyramid)
+        model.network.head.weight.zero_()
+        model.network.head.bias.copy_(torch.tensor([9.0, -9.0]))
+        model.share.fill_(0.75)
+        metrics = task.metrics()
+        task.score(model, task.held_out_batch("test", torch.arange(4)), metrics)
+    assert float((outputs.argmax(-1) == targets).float().mean()) > 0.9
+    assert float(metrics["loss"].compute()) == pytest.approx(18 * float(targets.float().mean()), rel=1e-3)
+
+
+def test_a_machine_beside_a_network_needs_a_validation_split(tmp_path: Path) -> None:
+    with refused(ValueError, "sample_machine is 300, whose share is chosen by a validation split, and there is none"):
+        config(tmp_path, sample_machine=300).build()
+    with refused(ValueError, "objective='loss' is of the network alone, beside sample_machine=300; leave one out"):
+        config(tmp_path, sample_machine=300, objective="loss", valid_fraction=0.2)
+    with refused(ValueError, "sample_machine=300 has no effect with model=SampleMachine"):
+        config(tmp_path, model=MACHINE, sample_machine=300).build()
+
+
+def test_drawn_parts_start_evenly() -> None:
+    series = series_of([12])
+    assert series.sample_labels is not None
+    labels = torch.zeros_like(series.sample_labels.values)
+    series = dataclasses.replace(series, sample_labels=SampleLabels(names=("a", "b"), values=labels))
+    rows, generator = SampleRows(9), torch.Generator().manual_seed(0)
+    place = torch.tensor([[0, 0, 9]])
+    starts = [int(rows.drawn(series, place, generator).values[0, 0, 0]) for _ in range(400)]
+    counts = torch.tensor(starts).bincount(minlength=4)
+    assert int(counts.min()) > 40  # of windows that lie before a sample by chance, most would begin at 0

@@ -6,9 +6,8 @@ import abc
 import dataclasses
 from typing import ClassVar, Self, final
 
-from torch import nn
-
 from fredholm._settings import class_name
+from fredholm.models.saved_model import SavedModel
 
 
 @final
@@ -71,11 +70,15 @@ class SeriesModelConfig(abc.ABC):
         """
         raise ValueError(
             f"model is {class_name(self)}, which has one output for a whole series, but each sample is to be "
-            "classified; take sample-machine, ckcnn or itnet-series"
+            "classified; take sample-machine, sample-pyramid, ckcnn or itnet-series"
         )
 
+    def window_of_answers(self, window: int | None) -> int | None:
+        """Most samples that the model reads at a time to answer, where it was trained on up to `window`; None: all."""
+        return window
+
     @abc.abstractmethod
-    def build(self, sampling: SeriesSampling, num_outputs: int) -> nn.Module:
+    def build(self, sampling: SeriesSampling, num_outputs: int) -> SavedModel:
         """Builds a model, with random numbers from the global torch seed.
 
         Args:

@@ -2,11 +2,11 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Self, final, get_args
+from typing import Any, ClassVar, Self, final, get_args
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_count, check_seed, class_name, filled, refuse_idle
 from fredholm.encoders.series import SeriesBatch
+from fredholm.models.blended import BlendedSamples
 from fredholm.models.fitted.banks.filter_bank import FilterBank
 from fredholm.models.fitted.banks.summary_bank import SummaryBank
 from fredholm.models.fitted.boosted_trees import affordable_trees
@@ -24,9 +25,12 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.series.ckcnn import CKCNN
 from fredholm.models.series.itnet_series import ITNetSeriesConfig, series_stack, with_series_stack
+from fredholm.models.series.reading_in_parts import read_in_parts
+from fredholm.models.series.sample_pyramid import SamplePyramid
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.models.stack import Stack
 from fredholm.tasks.baselines import BaselineExamples, drawn_elements
+from fredholm.tasks.blending import BlendingTask, check_has_valid
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
@@ -59,7 +63,7 @@ from fredholm.tasks.task import (
     own_facts,
     to_device,
 )
-from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
+from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import MOST_LINES, Line, SeriesView, ShownExample, device_of
 
 from .baseline_features import sample_features, series_features
@@ -67,13 +71,18 @@ from .batches import batch_of, known_answers, series_of
 from .open import KINDS as SERIES_SUFFIXES
 from .open import TEXT
 from .sample_answers import rows_of, views_of
-from .sample_rows import SampleRows, targets_of
+from .sample_rows import SampleRows
+from .series_form import series_form
 from .series_set import SeriesTarget
 
 LEAST_OBSERVED = 0.5
 """Smallest share of observed training values for which filters are the default."""
 WINDOW = 256
 """Samples that a network reads at a time by default, where samples are classified."""
+LEAST_OF_NETWORK = 20
+"""Fewest series for which a network beside a machine classifies samples by default."""
+MOST_PARTS = 16
+"""Most parts in a batch of a pyramid by default: each has many samples."""
 LEAST_WINDOW = 4
 """Fewest samples that a network reads at a time."""
 CHUNK = 64
@@ -81,7 +90,7 @@ CHUNK = 64
 
 
 @final
-class SeriesLearning(TargetTask[Series]):
+class SeriesLearning(BlendingTask[Series]):
     """A model on time series of any lengths and sampling: answers for each series, or the class of each sample.
 
     Banks and machines are fitted to the training split in closed form; networks are trained by the target's loss.
@@ -100,11 +109,14 @@ class SeriesLearning(TargetTask[Series]):
     command: ClassVar[str] = "series"
     predicts = Kinds(suffixes=(*(kind for kind in SERIES_SUFFIXES if kind not in TEXT), ".npy"), has_parts=True)
     writes: ClassVar[Mapping[str, tuple[str, ...]]] = {"save": ()}
+    # a few series hold many samples, but say little of which part is better, so that the machine keeps a quarter
+    shares: ClassVar[tuple[float, ...]] = (0.0, 0.25, 0.5, 0.75)
     parts: ClassVar[tuple[type, ...]] = (
         FilterBank.Config,
         SummaryBank.Config,
         SeriesMachine.Config,
         SampleMachine.Config,
+        SamplePyramid.Config,
         CKCNN.Config,
         ITNetSeriesConfig,
         ITNet.Config,
@@ -155,9 +167,13 @@ class SeriesLearning(TargetTask[Series]):
                 networks.
             limit: largest absolute standardised value, at which values are clipped, for data with gross errors; None:
                 no limit.
-            window: most samples that a network reads at a time where samples are classified. A longer series is read in
-                parts, in evaluation with a quarter of them as context on each side; in training parts are drawn. None:
-                all.
+            window: most samples that a network is trained on at a time where samples are classified: parts of longer
+                series are drawn. In evaluation these are read in parts, with a quarter of the samples as context on
+                each side; by a pyramid in longer ones. None: all.
+            sample_machine: most training samples of a sample machine beside a network that classifies samples
+                (`models.BlendedSamples`). The validation split chooses its share in the prediction, so it is refused
+                without one, and with objective='loss', which is the loss of the network alone. 0: no machine; None:
+                none, unless a run recommends one.
             model: a closed-form model of filters, a kernel and trees, which is fitted to the training series, or a
                 network.
         """
@@ -175,10 +191,19 @@ class SeriesLearning(TargetTask[Series]):
         fill: Fill | None = None
         limit: float | None = None
         window: int | None = None
+        sample_machine: int | None = None
         model: SeriesModelConfig = field(default_factory=SeriesMachine.Config)
 
         kernel_sigma: ClassVar[float] = 10.0
-        weight_settings: ClassVar[tuple[str, ...]] = ("permute_seed", "bin", "fill", "limit", "window", "model")
+        weight_settings: ClassVar[tuple[str, ...]] = (
+            "permute_seed",
+            "bin",
+            "fill",
+            "limit",
+            "window",
+            "sample_machine",
+            "model",
+        )
         split_settings: ClassVar[tuple[str, ...]] = (
             *TargetTask.NumbersConfig.split_settings,
             "train_every",
@@ -223,23 +248,34 @@ class SeriesLearning(TargetTask[Series]):
                 raise ValueError(f"limit is {self.limit}; expected a number above 0")
             if self.window is not None:
                 check_count("series", "window", self.window, LEAST_WINDOW)
+            if self.sample_machine:
+                check_count("series", "sample_machine", self.sample_machine, least=2)
+                if self.objective == "loss":
+                    raise ValueError(
+                        f"objective='loss' is of the network alone, beside sample_machine={self.sample_machine}; leave "
+                        "one out"
+                    )
             if not self.model.learns_by_steps and self.valid_fraction != 0:
                 self._refuse_validation(self.model, "each training series")
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
             """See `Task.Config.recommended`: the closed-form model by the number of observed values and of channels.
 
-            Where samples are classified, it is a machine of their windows, unless `window` asks for a network. Where
-            most values are missing, filters would mostly read filled-in values, so summaries of the observed ones are
-            the default. Otherwise values by time are read beside filters, unless there are many channels.
+            Where samples are classified, it is a machine of their windows, with a network beside it where series are
+            many, or `window` or `sample_machine` asks for one. Where most values are missing, filters would mostly read
+            filled-in values, so summaries of the observed ones are the default. Otherwise values by time are read
+            beside filters, unless there are many channels.
             """
             is_open = self.model == SeriesLearning.Config().model and not effort.keeps_model
-            if is_open and self.window is not None:
-                return replace(self, target="samples", model=_network())._recommended(effort, start)
+            if is_open and (self.window is not None or self.sample_machine is not None):
+                return replace(self, target="samples", model=SamplePyramid.Config())._recommended(effort, start)
             task, model = self.build(), self.model
             train = task.splits.train
+            if is_open and task.classifies_samples and start is None and self._suits_network(task):
+                beside = replace(self, target="samples", model=SamplePyramid.Config())._recommended(effort, start)
+                return beside._replace(notes=task.notes)
             if model.learns_by_steps:
-                return self._recommended_network(task, effort)
+                return self._recommended_network(task, effort, start)
             if task.classifies_samples:
                 model = SampleMachine.Config() if is_open else model
                 if isinstance(model, SampleMachine.Config):
@@ -257,11 +293,16 @@ class SeriesLearning(TargetTask[Series]):
                 model = filled(model, [SeriesMachine.Config()], num_trees=num_trees)
             return Recommended(replace(self, model=model), schedule_at_once(task.num_train, effort))
 
+        def _suits_network(self, task: "SeriesLearning") -> bool:
+            """Whether series are enough for a network beside a machine, whose share a validation split can choose."""
+            may_hold_out = self.valid_fraction > 0 or task.num_held_out("valid") > 0
+            return len(task.splits.train) >= LEAST_OF_NETWORK and may_hold_out and self.objective != "loss"
+
         def _of_samples(self, model: SeriesModelConfig, window: int | None = None) -> Self:
             """The settings for the class of each sample, with a model and, unless one was given, a window."""
             return replace(self, model=model, target="samples", window=self.window or window)
 
-        def _recommended_network(self, task: "SeriesLearning", effort: Effort) -> Recommended:
+        def _recommended_network(self, task: "SeriesLearning", effort: Effort, start: Trained | None) -> Recommended:
             """Recommended settings for a network, which reads parts, and both sides of a sample that is classified."""
             config, num_train, has_valid = self, task.num_train, task.num_held_out("valid") > 0
             if not task.classifies_samples:
@@ -269,9 +310,20 @@ class SeriesLearning(TargetTask[Series]):
             train, model = task.splits.train.in_memory(), self.model
             if isinstance(model, CKCNN.Config):
                 model = filled(model, [CKCNN.Config()], is_causal=False)
-            config = self._of_samples(model, WINDOW if int(train.lengths.max()) > WINDOW else None)
+            cell = model.coarsest if isinstance(model, SamplePyramid.Config) else 1
+            window = math.ceil(WINDOW / cell) * cell
+            config = self._of_samples(model, window if int(train.lengths.max()) > window else None)
             num_train = len(SampleRows(config.window).places(train))
-            return Recommended(config, schedule_for(num_train, effort, has_valid=has_valid), task.notes)
+            schedule = schedule_for(num_train, effort, has_valid=has_valid)
+            if isinstance(model, SamplePyramid.Config):
+                is_beside = has_valid and start is None and self.objective != "loss"
+                most = SampleMachine.Config().num_samples if is_beside else 0
+                config = filled(config, [SeriesLearning.Config()], sample_machine=most, fill="linear")
+                if schedule.batch_size > MOST_PARTS:
+                    schedule = schedule_for(num_train, effort, has_valid=has_valid, batch_size=MOST_PARTS)
+                # it learns most while the rate falls
+                schedule = replace(schedule, patience=None)
+            return Recommended(config, schedule, task.notes)
 
         @property
         def stack(self) -> Stack:
@@ -279,8 +331,8 @@ class SeriesLearning(TargetTask[Series]):
             return series_stack(self.model)
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`: the stack of an ITNet."""
-            return replace(self, model=with_series_stack(self.model, stack))
+            """See `Task.Config.with_stack`: the stack of an ITNet, without a machine, which is equal beside all."""
+            return replace(self, model=with_series_stack(self.model, stack), sample_machine=0)
 
         def build(self, facts: Task.Facts | None = None) -> "SeriesLearning":
             """The task; see `SeriesLearning`."""
@@ -301,14 +353,18 @@ class SeriesLearning(TargetTask[Series]):
         if not self.classifies_samples:
             config.model.check()
             because = f"target={self.target.kind!r}, one answer for a whole series of the data"
-            refuse_idle("", SeriesLearning.Config, because, "classify samples", window=config.window)
+            given = {"window": config.window, "sample_machine": config.sample_machine or None}
+            refuse_idle("", SeriesLearning.Config, because, "classify samples", **given)
         elif config.permute_seed is not None:
             raise ValueError(
                 "permute_seed puts samples into another order, and each has a class of its own; leave it out"
             )
         elif not self.learns_by_steps:
             because = f"model={class_name(config.model)}, which reads whole series"
-            refuse_idle("", SeriesLearning.Config, because, "take a network", window=config.window)
+            given = {"window": config.window, "sample_machine": config.sample_machine or None}
+            refuse_idle("", SeriesLearning.Config, because, "take a network", **given)
+        elif facts is None and config.sample_machine:
+            check_has_valid("sample_machine", config.sample_machine, self.num_held_out("valid"), "series")
         self._rows = SampleRows(config.window)
 
     @property
@@ -410,21 +466,30 @@ class SeriesLearning(TargetTask[Series]):
             extent=extent,
             observation=facts.preparation.observation,
         )
-        model = config.model.answering_everywhere() if self.classifies_samples else config.model
-        return model.build(sampling, self.target.num_outputs)
+        chosen, num_outputs = config.model, self.target.num_outputs
+        model = (chosen.answering_everywhere() if self.classifies_samples else chosen).build(sampling, num_outputs)
+        if not config.sample_machine:
+            return model
+        num_trees = affordable_trees(SampleMachine.Config().num_trees, num_outputs)
+        machine = SampleMachine.Config(num_samples=config.sample_machine, num_trees=num_trees)
+        whole = replace(sampling, extent=facts.extent)
+        return BlendedSamples(model, machine.build(whole, num_outputs), self._window)
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
-        """See `Task.initialise`: fits a closed-form model to all training series."""
+        """See `Task.initialise`: fits a closed-form model to all training series, alone or beside a network."""
+        model = model.fitted if isinstance(model, BlendedSamples) else model
         if not isinstance(model, FittedModel):
             return
         batches: list[tuple[SeriesBatch, Tensor]] = []
-        for indices in torch.arange(self.num_train).split(CHUNK):
+        for indices in torch.arange(len(self.splits.train)).split(CHUNK):
             batch = to_device(self._batch(self.splits.train, indices), device)
             batches.append((series_of(batch), batch["targets"]))
         model.fit(batches, self.target, groups=self.splits.train.marks.group_numbers(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
         """See `Task.entry_names`: the targets for the rows of the head, the channels for the columns of encoders."""
+        if isinstance(model, BlendedSamples):
+            return {f"network.{name}": axes for name, axes in self.entry_names(model.network).items()}
         facts, names = self._facts, self.target.names
         observed = (f"whether {facts.channels[c]} is observed" for c in facts.preparation.observation)
         rows = head_entry_names(model, names) if len(names) == self.target.num_outputs else {}
@@ -443,14 +508,20 @@ class SeriesLearning(TargetTask[Series]):
         return {"targets": drawn.sample_labels.values, **batch_of(drawn, self._facts.preparation)}
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """A batch of the validation or the test split, as `train_batch`, with a row for each part of a series."""
-        return self._batch(self.held_out(split), indices)
+        """A batch of the validation or the test split, as `train_batch`; beside a machine with `number` (B,) too."""
+        part = self.held_out(split)
+        if split == "test" or not self.config.sample_machine:
+            return self._batch(part, indices)
+        # of one length, since outputs of the machine are kept by series
+        longest = part.read(torch.cat([indices, part.lengths.argmax()[None]]))
+        return {name: rows[: len(indices)] for name, rows in self._batch_of(longest).items()} | {"number": indices}
 
     def _batch(self, series: Series, indices: Tensor) -> Batch:
-        part = series.read(indices)
-        if self.classifies_samples:
-            parts = self._rows.whole(part)
-            return {"targets": targets_of(parts), **batch_of(parts.series, self._facts.preparation)}
+        return self._batch_of(series.read(indices))
+
+    def _batch_of(self, part: SeriesSet) -> Batch:
+        if part.sample_labels is not None:
+            return {"targets": part.sample_labels.values, **batch_of(part, self._facts.preparation)}
         assert part.answers is not None
         return {"targets": self.target.targets(part.answers.values), **batch_of(part, self._facts.preparation)}
 
@@ -466,26 +537,34 @@ class SeriesLearning(TargetTask[Series]):
         lines = tuple(Line(name, "seen", x, part.values[0, :length, c]) for c, name in enumerate(channels))
         return ShownExample(name=part.names[0], views=(SeriesView(lines=lines),))
 
-    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        return model(series_of(batch)).float()
+    def _applied(self, model: Callable[[Any], Tensor], batch: Batch) -> Tensor:
+        """See `BlendingTask._applied`; a network alone reads long series in parts where it classifies samples."""
+        is_network = isinstance(model, nn.Module) and not isinstance(model, BlendedSamples)
+        return read_in_parts(model, series_of(batch), self._window if is_network else None)
+
+    @property
+    def _window(self) -> int | None:
+        """Most samples that a network reads at a time to answer; None: all."""
+        return self.config.model.window_of_answers(self.config.window) if self.classifies_samples else None
 
     def _measured(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-        """See `TargetTask._measured`; of samples those whose class is known, of some rows at a time."""
+        """See `TargetTask._measured`; of samples those whose class is known."""
+        outputs, targets = self._counted(batch, self._outputs(model, batch), batch["targets"])
+        yield outputs, targets
+
+    def _counted(self, batch: Batch, *each: Tensor) -> list[Tensor]:
+        """See `BlendingTask._counted`."""
         if not self.classifies_samples:
-            yield from super()._measured(model, batch)
-            return
-        for rows in torch.arange(len(batch["targets"]), device=batch["targets"].device).split(CHUNK):
-            part = {name: tensor[rows] for name, tensor in batch.items()}
-            known = part["targets"] != UNKNOWN
-            if bool(known.any()):
-                yield self._outputs(model, part)[known], part["targets"][known]
+            return [*each]
+        known = batch["targets"] != UNKNOWN
+        return [some[known] for some in each]
 
     def _warn(self, series: Series) -> None:
         """Warns, at most once, of series that are longer than any in training, or have gaps that training had not."""
         longest, extent = float(series.extents.max()), self._facts.extent
         if self._has_warned:
             return
-        reads_parts = self.classifies_samples and (self.config.window is not None or not self.learns_by_steps)
+        reads_parts = self.classifies_samples and (self._window is not None or not self.learns_by_steps)
         if not reads_parts and longest > extent * (1 + 1e-6):
             self._has_warned = True
             warnings.warn(
@@ -539,68 +618,35 @@ class SeriesLearning(TargetTask[Series]):
     def probabilities(self, model: nn.Module, series: SeriesSet, device: torch.device) -> list[Tensor]:
         """Where samples are classified, the probabilities `(length, classes)` of those of each series, on the CPU."""
         self._warn(series)
-        found = [list[Tensor]() for _ in range(len(series))]
+        found = list[Tensor]()
         for i in range(len(series)):
-            whole = self._rows.whole(series.select(torch.tensor([i])))
-            for rows in torch.arange(len(whole.which)).split(CHUNK):
-                batch = to_device(batch_of(whole.series.select(rows), self._facts.preparation), device)
-                outputs = self._outputs(model, batch).cpu()
-                found[i].append(outputs[whole.counted[rows, : outputs.shape[1]]])
-        return [self.target.predictions(torch.cat(parts)) for parts in found]
+            batch = batch_of(series.select(torch.tensor([i])), self._facts.preparation)
+            found.append(self.target.predictions(self._outputs(model, to_device(batch, device))[0].cpu()))
+        return found
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: from values at the spacing of training, or with their times."""
-        facts, target, config = self._facts, self.target, self.config
+        facts, config = self._facts, self.config
         if config.permute_seed is not None:
             raise ValueError(
                 f"the samples of each series are put into another order (permute_seed={config.permute_seed}), which is "
                 "no part of the model; train without it"
             )
-
-        def call(model: nn.Module, values: Tensor, exists: Tensor, *times: Tensor) -> Tensor:
-            own = torch.where(exists[..., None], values, torch.nan)  # nothing is interpolated towards the padding
-            prepared = torch.where(exists[..., None], facts.preparation.apply(own), 0.0)
-            batch = {"values": prepared, "mask": exists, **({"times": times[0]} if times else {})}
-            return target.answers(self._outputs(model, batch))
-
-        def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
-            batch, samples = sizes["batch"], sizes["samples"]
-            mean, deviation = (
-                torch.tensor(part, dtype=torch.float64)
-                for part in (facts.preparation.mean, facts.preparation.deviation)
-            )
-            values = mean + deviation * torch.randn(batch, samples, len(mean), generator=generator, dtype=torch.float64)
-            exists = first_of_each(batch, samples)
-            if facts.preparation.observation:
-                values[torch.rand(values.shape, generator=generator) < 0.2] = torch.nan
-            values = torch.where(exists[..., None], values, 0.0)
-            if facts.is_regular:
-                return values, exists
-            steps = torch.rand(batch, samples, generator=generator, dtype=torch.float64)
-            return values, exists, (2 * facts.spacing * steps).cumsum(1)
-
-        samples, longest = Axis("samples"), config.window or max(round(facts.extent / facts.spacing) + 1, 2)
-        example = min(longest, 24)
-        missing = "; NaN where one is missing" if facts.preparation.observation else ""
-        about = f"the channels {', '.join(facts.channels)} in the unit of the data"
-        slots = (
-            Slot("values", (BATCH, samples, Axis("channels", len(facts.channels))), f"{about}{missing}"),
-            Slot("exists", (BATCH, samples), "which samples a series has; the others come last"),
-            *(() if facts.is_regular else (Slot("times", (BATCH, samples), "of the samples, in ascending order"),)),
-        )
-        notes = (f"samples are {facts.spacing:g} apart, as in training",) if facts.is_regular else ()
+        notes = list[str]()
         if config.bin is not None:
-            notes = (*notes, f"each value is the mean over a time of {config.bin:g}, or missing where there is none")
+            notes.append(f"each value is the mean over a time of {config.bin:g}, or missing where there is none")
         if config.window is not None:
-            notes = (*notes, f"in training the model read up to {config.window} samples at a time")
-        return TensorForm(
-            model=model,
-            call=call,
-            inputs=slots,
-            output=target.slot(BATCH, *((samples,) if self.classifies_samples else ())),
-            draw=draw,
-            open_axes={"samples": OpenAxis(example, example + 7 if longest < 31 else 31, longest)},
-            names=target.axis_names,
+            notes.append(f"in training the model read up to {config.window} samples at a time")
+        longest = config.window or max(round(facts.extent / facts.spacing) + 1, 2)
+        return series_form(
+            model,
+            self.target,
+            facts.preparation,
+            facts.channels,
+            spacing=facts.spacing,
+            is_regular=facts.is_regular,
+            longest=longest,
+            of_samples=self.classifies_samples,
             notes=notes,
         )
 
@@ -641,11 +687,6 @@ class SeriesLearning(TargetTask[Series]):
 def _name_in(file: Path, series: str) -> str:
     """The name of a series within its file."""
     return series.removeprefix(file.name).removeprefix(", ").removeprefix("series ")
-
-
-def _network() -> CKCNN.Config:
-    """The network for classes of samples, where none was chosen."""
-    return CKCNN.Config(is_causal=False)
 
 
 def learn_facts(
