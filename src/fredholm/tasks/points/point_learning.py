@@ -414,7 +414,9 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         """The model with the outputs of the target; a network is built on an encoder of points."""
         config, model = self.config, self._model_config
         if isinstance(model, CloudMachine.Config):
-            reading = CloudReading(num_features=len(self._inputs), keeps_place=not config.normalise)
+            names = self._inputs
+            normal = tuple(names.index(name) for name in NORMAL) if set(NORMAL) <= set(names) else ()
+            reading = CloudReading(num_features=len(names), normal=normal, keeps_place=not config.normalise)
             return model.build(reading, self.target.num_outputs)
         clouds = PointCloud.Config(
             num_features=len(self._inputs),
