@@ -255,6 +255,12 @@ def test_few_clouds_get_a_machine_unless_a_network_is_requested(tmp_path: Path, 
     assert config.model == CloudMachine.Config(turns=expected, num_trees=100)  # pyright: ignore[reportArgumentType]
     assert (config.num_points, config.align, recommended.schedule.epochs) == (256, False, 0)
     assert config.build().splits.valid is None
+    named: Any = replace(requested, model=CloudMachine.Config(num_trees=7)).recommended("small").config
+    assert (named.model.turns, named.model.num_trees) == (expected, 7)
+    named = replace(requested, model=CloudMachine.Config(turns="axis")).recommended("small").config
+    assert named.model.turns == "axis"
+    named = replace(requested, model=CloudMachine.Config(), align=True).recommended("small").config
+    assert named.model.turns == "none"
     others = [
         replace(requested, augmentation=CloudAugmentation.Config(jitter=0.1)),
         replace(requested, num_neighbours=3),
