@@ -1827,8 +1827,8 @@ MODELS = [
     ),
     Subject(
         models.CloudReading,
-        {},
-        {"num_features": (2,), "keeps_place": SWITCH},
+        {"num_features": 3},
+        {"num_features": (0,), "normal": ((0, 1, 2),), "keeps_place": SWITCH},
         cloud_machine,
         make=lambda **settings: models.CloudMachine.Config(num_centres=12, num_trees=3).build(
             models.CloudReading(**settings), 3

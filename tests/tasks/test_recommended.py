@@ -169,7 +169,11 @@ def clouds(count: int, axes: str, *, size: int = 30, labels: bool = False) -> di
 
 
 def point_set(count: int, axes: str) -> PointSet:
-    x = torch.from_numpy(clouds(count, axes)["x"]).double()
+    return set_of(torch.from_numpy(clouds(count, axes)["x"]).double())
+
+
+def set_of(x: torch.Tensor) -> PointSet:
+    """Clouds `(n, N, 3)` without features."""
     return PointSet(
         pos=x.flatten(0, 1),
         features=torch.zeros(x.shape[0] * x.shape[1], 0),
@@ -198,6 +202,22 @@ def test_few_clouds_count_as_rotated_if_aligned_ones_predict_their_classes_bette
     orders = list(itertools.permutations(range(3)))  # exchanged axes are no rotations
     pos = [cloud[:, orders[i // 2 % 6]] for i, cloud in enumerate(few[""].pos.split(30))]
     assert turned(replace(few[""], pos=torch.cat(pos))) == "none"
+
+
+@pytest.mark.parametrize("upright", ["two heights", "dense below", "nothing"])
+def test_upright_clouds_as_tall_as_wide_count_as_rotated_about_z_alone(upright: str) -> None:
+    x = torch.randn(60, 80, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    if upright == "two heights":
+        x[..., 2] = x[..., 2].sign()
+    elif upright == "dense below":  # a Weibull distribution with the kurtosis of a normal one, and of deviation 1
+        x[..., 2] = 2.4 * (-torch.special.log_ndtr(x[..., 2])) ** (1 / 2.25)
+    assert turned(set_of(x)) == ("all" if upright == "nothing" else "axis")
+
+
+def test_clouds_that_lean_to_one_side_do_not_count_as_rotated() -> None:
+    x = torch.randn(60, 80, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x[..., 1] = 2.4 * (-torch.special.log_ndtr(x[..., 1])) ** (1 / 2.25)
+    assert turned(set_of(x)) == "none"
 
 
 def test_clouds_in_one_of_two_orientations_do_not_count_as_rotated() -> None:
@@ -235,6 +255,12 @@ def test_few_clouds_get_a_machine_unless_a_network_is_requested(tmp_path: Path, 
     assert config.model == CloudMachine.Config(turns=expected, num_trees=100)  # pyright: ignore[reportArgumentType]
     assert (config.num_points, config.align, recommended.schedule.epochs) == (256, False, 0)
     assert config.build().splits.valid is None
+    named: Any = replace(requested, model=CloudMachine.Config(num_trees=7)).recommended("small").config
+    assert (named.model.turns, named.model.num_trees) == (expected, 7)
+    named = replace(requested, model=CloudMachine.Config(turns="axis")).recommended("small").config
+    assert named.model.turns == "axis"
+    named = replace(requested, model=CloudMachine.Config(), align=True).recommended("small").config
+    assert named.model.turns == "none"
     others = [
         replace(requested, augmentation=CloudAugmentation.Config(jitter=0.1)),
         replace(requested, num_neighbours=3),

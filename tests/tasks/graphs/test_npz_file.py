@@ -128,6 +128,7 @@ def test_cora(shared_data: Path) -> None:
         (TWO | {"edge_index": np.array([[0], [1]])}, "edge 0: nodes 0 and 1 are of two graphs"),
         (TWO | {"graph": np.array([0, 2, 0])}, "graph has no node of graph 1, and of graph 2; number graphs from 0 on"),
         (TWO | {"graph": np.array([0, -1, 0])}, "graph[1] is -1; expected numbers from 0 on"),
+        (TWO | {"targets": None, "labels": np.array(["a", ""])}, "labels[1] is empty; name the class of each graph"),
         (TWO | {"targets": np.array([1.0, np.nan])}, "targets[1, 0] is nan; expected a finite number"),
         (
             {"graph_indicator": np.array([0, 0]), "edges": np.array([[0, 1]]), "node_labels": np.array([1])},

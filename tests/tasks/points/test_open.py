@@ -200,6 +200,7 @@ def test_a_single_cloud_and_names_of_features(tmp_path: Path) -> None:
         ({"x": np.array([["a"] * 3])}, "x is <U1 (1, 3); expected numbers"),
         ({"y": np.arange(3)}, "y is int64 (3,); expected integers or names (6,), one a cloud"),
         ({"y": np.arange(6), "classes": ["a", "b"]}, "y has 2, but there are 2 classes"),
+        ({"y": np.array(["a", "b", ""] * 2)}, "y[2] is empty; name the class of each cloud"),
         ({"labels": np.zeros((6, 4), int)}, "labels is int64 (6, 4); expected one a point, (6, 5)"),
         ({"weights": np.full((6, 5), -1.0)}, "x[0]: point 0: its weight is -1; expected a finite mass of at least 0"),
         ({"weights": np.zeros((6, 5))}, "x[0]: all its weights are 0; expected some mass"),

@@ -2,8 +2,8 @@
 
 Legend
     v       descriptors of a cloud: those of `cloud_numbers.py`, which are invariant to translation, scaling and, as set
-            by `turns`, rotation;  for each feature of its points mean, deviation, minimum, maximum and the covariance
-            with the distance from the centre;  and, where position counts, its centre and the logarithm of its size
+            by `turns`, rotation;  those of features and normals of its points of `cloud_features.py`;  and, where
+            position counts, its centre and the logarithm of its size
     outputs predictions of a `NumbersMachine` from v
 
 The model needs neither gradient steps nor rotated copies of training clouds: a few dozen clouds are enough to
@@ -21,14 +21,12 @@ from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
 from fredholm.encoders.points import PointBatch, check_clouds
 from fredholm.models.cloud_model import CloudModelConfig
-from fredholm.models.fitted.cloud_numbers import Turns, num_numbers, numbers_of_clouds
+from fredholm.models.fitted.cloud_features import num_of_features, numbers_of_features
+from fredholm.models.fitted.cloud_numbers import CloudFrame, Turns, num_numbers, numbers_of_clouds
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.models.fitted.table_machine import NumbersMachine
 
-MOST_FEATURES = 64
-"""Most features of a point that are summarised in full; with more features only their means are used."""
-_OF_FEATURE = 5
 _OF_PLACE = 4
 _ROUNDING = 1e-9
 """Deviation of a descriptor, which is of order 1, up to which it counts as constant."""
@@ -43,17 +41,26 @@ class CloudReading:
 
     Args:
         num_features: number of features of a point besides its coordinates.
+        normal: indices of the features that are the x, y and z of a normal, which rotates with the cloud; empty: none
+            are.
         keeps_place: whether the position and size of a cloud are used.
 
     Raises:
-        ValueError: fewer than 0 features.
+        ValueError: fewer than 0 features, or a normal that is not three of them.
     """
 
     num_features: int = 0
+    normal: tuple[int, ...] = ()
     keeps_place: bool = False
 
     def __post_init__(self) -> None:
         check_count("models.CloudReading", "num_features", self.num_features, least=0)
+        has_normal = len(set(self.normal)) == 3 and set(self.normal) <= set(range(self.num_features))
+        if self.normal and not (len(self.normal) == 3 and has_normal):
+            raise ValueError(
+                f"models.CloudReading: normal is {self.normal}; expected 3 different indices below "
+                f"num_features={self.num_features}, or none"
+            )
 
 
 @final
@@ -100,8 +107,9 @@ class CloudMachine(FittedModel[PointBatch]):
     def __init__(self, reading: CloudReading, num_outputs: int, config: Config) -> None:
         super().__init__()
         self.config, self.reading = config, reading
-        of_each = _OF_FEATURE if reading.num_features <= MOST_FEATURES else 1
-        count = num_numbers(config.turns) + of_each * reading.num_features + _OF_PLACE * reading.keeps_place
+        count = num_numbers(config.turns) + _OF_PLACE * reading.keeps_place
+        if reading.num_features:
+            count += num_of_features(reading.num_features, reading.normal, config.turns)
         self.machine = NumbersMachine(
             count, num_outputs, num_centres=config.num_centres, num_trees=config.num_trees, rounding=_ROUNDING
         )
@@ -147,29 +155,17 @@ class CloudMachine(FittedModel[PointBatch]):
         exists = torch.ones(pos.shape[:2], dtype=torch.bool, device=pos.device) if mask is None else mask
         # in an exported graph the number of clouds is unknown
         some = max(1, _AT_ONCE // max(1, pos.shape[1] ** 2)) if values_can_be_read(pos) else None
-        parts = [(pos, exists)] if some is None else zip(pos.split(some), exists.split(some), strict=True)
-        of_shape = [numbers_of_clouds(*part, self.config.turns) for part in parts]
-        found = [of_shape[0] if some is None else torch.cat(of_shape)]
-        pos, count = pos.double(), exists.sum(1).clamp_min(1).double()[:, None]
-        centre = pos.sum(1) / count
-        away = torch.where(exists, (pos - centre[:, None]).norm(dim=2), 0.0)
-        size = (away.square().sum(1, keepdim=True) / count).sqrt()
-        if features is not None:
-            found += self._of_features(features.double(), exists, count, away / size.clamp_min(1e-150))
-        if self.reading.keeps_place:
-            found += [centre, size.clamp_min(1e-150).log()]
-        return torch.cat(found, 1)
+        whole = (pos, exists) if features is None else (pos, exists, features)
+        parts = [whole] if some is None else zip(*(each.split(some) for each in whole), strict=True)
+        found = [self._of_part(*part) for part in parts]
+        return found[0] if some is None else torch.cat(found)
 
-    def _of_features(self, features: Tensor, exists: Tensor, count: Tensor, away: Tensor) -> list[Tensor]:
-        """Summaries of features `(B, N, F)`, `(B, F)` each."""
-        mean = features.sum(1) / count
-        if self.reading.num_features > MOST_FEATURES:
-            return [mean]
-        there = exists[..., None]
-        rest = torch.where(there, features - mean[:, None], 0.0)
-        deviation = (rest.square().sum(1) / count).sqrt()
-        along = (rest * away[..., None]).sum(1) / count
-        anywhere = exists.any(1, keepdim=True)
-        least = torch.where(anywhere, torch.where(there, features, torch.inf).amin(1), 0.0)
-        largest = torch.where(anywhere, torch.where(there, features, -torch.inf).amax(1), 0.0)
-        return [mean, deviation, least, largest, along]
+    def _of_part(self, pos: Tensor, exists: Tensor, features: Tensor | None = None) -> Tensor:
+        """Descriptors of a few clouds."""
+        frame = CloudFrame(pos, exists)
+        found = [numbers_of_clouds(frame, self.config.turns)]
+        if features is not None:
+            found.append(numbers_of_features(frame, features, self.reading.normal, self.config.turns))
+        if self.reading.keeps_place:
+            found += [frame.centre, frame.size.clamp_min(1e-150).log()]
+        return torch.cat(found, 1)

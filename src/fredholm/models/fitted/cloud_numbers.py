@@ -64,25 +64,53 @@ def num_numbers(turns: Turns) -> int:
     return sum(NUM_OF_TURNS[kind] for kind in kinds[turns])
 
 
-def numbers_of_clouds(pos: Tensor, exists: Tensor, turns: Turns) -> Tensor:
-    """Computes the descriptors, float64 `(B, num_numbers)`.
+@final
+class CloudFrame:
+    """The points of clouds, centred and scaled, and whitened.
 
     Args:
         pos: `(B, N, 3)`, N at least 1; finite where a point exists.
-        exists: `(B, N)`, True where a point exists; all descriptors of an empty cloud are 0.
+        exists: `(B, N)`, True where a point exists.
+
+    Attributes:
+        x, w: float64 `(B, N, 3)`; 0 where there is no point.
+        centre, size: the mean of the points `(B, 3)`, and the root of their mean squared distance from it `(B, 1)`.
+        spread: C, `(B, 3, 3)`.
+        count: the number of points of each cloud, at least 1, float64 `(B,)`.
+    """
+
+    def __init__(self, pos: Tensor, exists: Tensor) -> None:
+        pos = torch.where(exists[..., None], pos.double(), 0.0)
+        self.exists, self.count = exists, exists.sum(1).clamp_min(1).double()
+        self.centre = pos.sum(1) / self.count[:, None]
+        centred = torch.where(exists[..., None], pos - self.centre[:, None], 0.0)
+        self.size = (centred.square().sum((1, 2))[:, None] / self.count[:, None]).sqrt()
+        self.x = _scaled(centred, self.count)
+        self.spread = self.x.mT @ self.x / self.count[:, None, None]
+        self._factor = _cholesky(self.spread)
+        self.w = _scaled(_solved(self._factor, self.x), self.count)
+
+    def whitened_normals(self, normals: Tensor) -> Tensor:
+        """Lᵀ n, the normals `(B, N, 3)` of the surface in w, of any length."""
+        a, b, d, e, f, g = (each[:, None] for each in self._factor)
+        first, second, third = normals.unbind(2)
+        return torch.stack([a * first + b * second + d * third, e * second + f * third, g * third], 2)
+
+
+def numbers_of_clouds(frame: CloudFrame, turns: Turns) -> Tensor:
+    """Computes the descriptors, float64 `(B, num_numbers)`; all of an empty cloud are 0.
+
+    Args:
+        frame: the points.
         turns: rotations that the descriptors are invariant to.
     """
-    pos = torch.where(exists[..., None], pos.double(), 0.0)
-    count = exists.sum(1).clamp_min(1).double()
-    x = torch.where(exists[..., None], pos - (pos.sum(1) / count[:, None])[:, None], 0.0)
-    x = _scaled(x, count)
-    spread = x.mT @ x / count[:, None, None]
-    found = [*_Frame(x, exists, count).numbers(), *_Frame(_unstretched(x, spread, count), exists, count).numbers()]
-    found.append(eigenvalues(spread).clamp_min(0).sqrt())
+    x, exists, count = frame.x, frame.exists, frame.count
+    found = [*_Frame(x, exists, count).numbers(), *_Frame(frame.w, exists, count).numbers()]
+    found.append(eigenvalues(frame.spread).clamp_min(0).sqrt())
     if turns != "all":
         found += _about_axis(x, exists)
     if turns == "none":
-        found += _as_it_lies(x, exists, count, spread)
+        found += _as_it_lies(x, exists, count, frame.spread)
     return torch.where(exists.any(1, keepdim=True), torch.cat(found, 1), 0.0)
 
 
@@ -92,11 +120,10 @@ class _Frame:
 
     def __init__(self, y: Tensor, exists: Tensor, count: Tensor) -> None:
         self.y, self.exists, self.count = y, exists, count
-        self.pairs = exists[:, :, None] & exists[:, None]
-        self.pairs = self.pairs & ~torch.eye(y.shape[1], dtype=torch.bool, device=y.device)
+        self.pairs = other_pairs(exists)
         self.square = y.square().sum(2)
         self.inner = y @ y.mT
-        self.distance = (self.square[:, :, None] + self.square[:, None] - 2 * self.inner).clamp_min(0).sqrt()
+        self.distance = distances(y)
 
     def numbers(self) -> list[Tensor]:
         y, square, r = self.y, self.square, self.square.sqrt()
@@ -114,22 +141,14 @@ class _Frame:
         )
         found = [
             quantiles(r[:, None], self.exists, RANKS),
-            self._shares(self.distance, _DISTANCES, self.pairs),
-            self._shares(cosine, _COSINES, self.pairs),
-            self._shares(area, _AREAS, self.pairs),
+            shares_below(self.distance, _DISTANCES, self.pairs),
+            shares_below(cosine, _COSINES, self.pairs),
+            shares_below(area, _AREAS, self.pairs),
             moments,
         ]
         for radius in RADII:
             found += self._within(radius)
         return found
-
-    def _shares(self, values: Tensor, thresholds: tuple[float, ...], of: Tensor) -> Tensor:
-        """Shares `(B, thresholds)` of the pairs below each threshold; 0 where there are no pairs."""
-        number = of.sum((1, 2)).clamp_min(1)
-        values = torch.where(of, values, torch.inf).float().unsqueeze(1)
-        # all at once: large graphs take long to export
-        below = (values < values.new_tensor(thresholds).view(-1, 1, 1)).sum((2, 3), dtype=torch.int32)
-        return (below / number.unsqueeze(1)).double()
 
     def _within(self, radius: float) -> list[Tensor]:
         """Descriptors of the neighbourhoods within a radius."""
@@ -152,16 +171,54 @@ class _Frame:
         found = [quantiles(torch.stack(measured, 1), exists, FEW_RANKS)]
         alike = 3 * shape @ shape.mT
         for low, high in _RANGES:
-            found.append(self._shares(alike, _ALIKE, self.pairs & (self.distance >= low) & (self.distance < high)))
+            found.append(shares_below(alike, _ALIKE, self.pairs & (self.distance >= low) & (self.distance < high)))
         return found
+
+
+def other_pairs(exists: Tensor) -> Tensor:
+    """The pairs of different points that exist, `(B, N, N)`."""
+    return exists[:, :, None] & exists[:, None] & ~torch.eye(exists.shape[1], dtype=torch.bool, device=exists.device)
+
+
+def distances(y: Tensor) -> Tensor:
+    """Distances between the points `(B, N, 3)`, `(B, N, N)`."""
+    square = y.square().sum(2)
+    return (square[:, :, None] + square[:, None] - 2 * y @ y.mT).clamp_min(0).sqrt()
+
+
+def shares_below(values: Tensor, thresholds: tuple[float, ...], of: Tensor) -> Tensor:
+    """Shares `(B, thresholds)` of the pairs `of` below each threshold; 0 where there are no pairs."""
+    number = of.sum((1, 2)).clamp_min(1)
+    values = torch.where(of, values, torch.inf).float().unsqueeze(1)
+    # all at once: large graphs take long to export
+    below = (values < values.new_tensor(thresholds).view(-1, 1, 1)).sum((2, 3), dtype=torch.int32)
+    return (below / number.unsqueeze(1)).double()
+
+
+def slabs(height: Tensor, exists: Tensor) -> Tensor:
+    """The part of the height, from 0 to SLABS - 1, in which each point `(B, N)` lies."""
+    low = torch.where(exists, height, torch.inf).amin(1, keepdim=True)
+    high = torch.where(exists, height, -torch.inf).amax(1, keepdim=True)
+    return (
+        ((height - low) / (high - low).clamp_min(1e-9) * SLABS + _NUDGE)
+        .nan_to_num(0.0)
+        .floor()
+        .clamp(0, SLABS - 1)
+        .long()
+    )
+
+
+def cells(x: Tensor, side: int) -> Tensor:
+    """The cell of each point `(B, N)` in a cube of `side`³ cells about the centre that holds the cloud."""
+    unit = x / x.square().sum(2).amax(1).sqrt().clamp_min(1e-9)[:, None, None]
+    cell = ((unit + 1) / 2 * side + _NUDGE).floor().clamp(0, side - 1).long()
+    return cell[..., 0] * side * side + cell[..., 1] * side + cell[..., 2]
 
 
 def _about_axis(x: Tensor, exists: Tensor) -> list[Tensor]:
     height, away = x[..., 2], x[..., :2].norm(dim=2)
     found = [quantiles(torch.stack([height, away], 1), exists, RANKS)]
-    low = torch.where(exists, height, torch.inf).amin(1, keepdim=True)
-    high = torch.where(exists, height, -torch.inf).amax(1, keepdim=True)
-    slab = ((height - low) / (high - low).clamp_min(1e-9) * SLABS + _NUDGE).floor().clamp(0, SLABS - 1)
+    slab = slabs(height, exists)
     for k in range(SLABS):
         inside = (exists & (slab == k)).double()
         number = inside.sum(1)
@@ -174,11 +231,8 @@ def _about_axis(x: Tensor, exists: Tensor) -> list[Tensor]:
 def _as_it_lies(x: Tensor, exists: Tensor, count: Tensor, spread: Tensor) -> list[Tensor]:
     found = [quantiles(x[..., :2].mT, exists, RANKS)]
     found.append(torch.stack([spread[:, a, b] for a, b in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))], 1))
-    unit = x / x.square().sum(2).amax(1).sqrt().clamp_min(1e-9)[:, None, None]
     for side in CELLS:
-        cell = ((unit + 1) / 2 * side + _NUDGE).floor().clamp(0, side - 1).long()
-        number = cell[..., 0] * side * side + cell[..., 1] * side + cell[..., 2]
-        counts = x.new_zeros(x.shape[0], side**3).scatter_add(1, number, exists.to(x.dtype))
+        counts = x.new_zeros(x.shape[0], side**3).scatter_add(1, cells(x, side), exists.to(x.dtype))
         found.append((counts / count[:, None]).sqrt())
     return found
 
@@ -189,21 +243,26 @@ def _scaled(y: Tensor, count: Tensor) -> Tensor:
     return torch.where(size > 1e-150, y / torch.where(size > 1e-150, size, 1.0), 0.0)
 
 
-def _unstretched(x: Tensor, spread: Tensor, count: Tensor) -> Tensor:
-    """w, scaled to mean square 1, by forward substitution."""
+def _cholesky(spread: Tensor) -> tuple[Tensor, ...]:
+    """L of C + FLAT tr(C) I, by rows, `(B,)` each."""
     c = spread + (FLAT * spread.diagonal(dim1=1, dim2=2).sum(1)[:, None, None]).clamp_min(1e-12) * torch.eye(
-        3, dtype=x.dtype, device=x.device
+        3, dtype=spread.dtype, device=spread.device
     )
     a = c[:, 0, 0].sqrt()
     b, d = c[:, 0, 1] / a, c[:, 0, 2] / a
     e = (c[:, 1, 1] - b * b).sqrt()
     f = (c[:, 1, 2] - b * d) / e
     g = (c[:, 2, 2] - d * d - f * f).sqrt()
-    a, b, d, e, f, g = (each[:, None] for each in (a, b, d, e, f, g))
+    return a, b, d, e, f, g
+
+
+def _solved(factor: tuple[Tensor, ...], x: Tensor) -> Tensor:
+    """L⁻¹ x, by forward substitution."""
+    a, b, d, e, f, g = (each[:, None] for each in factor)
     first = x[..., 0] / a
     second = (x[..., 1] - b * first) / e
     third = (x[..., 2] - d * first - f * second) / g
-    return _scaled(torch.stack([first, second, third], 2), count)
+    return torch.stack([first, second, third], 2)
 
 
 def determinant(matrices: Tensor) -> Tensor:

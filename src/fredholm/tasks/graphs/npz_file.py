@@ -256,6 +256,9 @@ def _targets(arrays: _Arrays, examples: int, *, of_nodes: bool) -> np.ndarray:
 def _labels(named: str, arrays: _Arrays, n: int, *, may_miss: bool) -> tuple[np.ndarray, tuple[str, ...]]:
     labels = _checked(named, arrays, (n,), "iu", "U")
     is_missing = (labels == "") if labels.dtype.kind == "U" else (labels == -1)
+    if labels.dtype.kind == "U" and is_missing.any() and not may_miss:
+        at = int(is_missing.argmax())
+        raise ValueError(f"{named}[{at}] is empty; name the class of each graph, or leave the graph out")
     is_missing &= may_miss
     if "classes" not in arrays or labels.dtype.kind == "U":
         numbers, classes = ClassNames(None).number([str(label) for label in labels[~is_missing].tolist()])

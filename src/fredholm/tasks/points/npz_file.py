@@ -136,7 +136,10 @@ def _classes(arrays: Mapping[str, np.ndarray], ending: str, count: int) -> list[
     if y.shape != (count,) or y.dtype.kind not in "iuU":
         hint = "; numbers to predict are called targets" if y.dtype.kind == "f" else ""
         raise ValueError(f"y{ending} is {y.dtype} {y.shape}; expected integers or names ({count},), one a cloud{hint}")
-    return _named(y, f"y{ending}", arrays, "classes").tolist()
+    names = _named(y, f"y{ending}", arrays, "classes").tolist()
+    if "" in names:
+        raise ValueError(f"y{ending}[{names.index('')}] is empty; name the class of each cloud, or leave the cloud out")
+    return names
 
 
 def _numbers(arrays: Mapping[str, np.ndarray], ending: str, count: int) -> np.ndarray | None:

@@ -277,12 +277,11 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
         def _recommended_machine(self, task: "PointLearning", effort: Effort) -> Recommended:
             """Recommended settings for a machine: its rotations, its trees, the number of points, and the size."""
-            model, train = self.model, task.splits.train
-            if not isinstance(model, CloudMachine.Config):
-                turns = "none" if task.target.kind == "number" else turned(train)
-                model = CloudMachine.Config(turns=turns)
+            usual, train = CloudMachine.Config(), task.splits.train
+            model = self.model if isinstance(self.model, CloudMachine.Config) else usual
+            turns = "none" if task.target.kind == "number" or self.align else turned(train)
             num_trees = affordable_trees(model.num_trees, task.target.num_outputs)
-            model = filled(model, [CloudMachine.Config()], num_trees=num_trees)
+            model = filled(model, [usual], turns=turns, num_trees=num_trees)
             config = filled(self, [PointLearning.Config()], num_points=MACHINE_POINTS)
             if task.target.kind == "number":
                 config = filled(config, [PointLearning.Config()], sizes=True)
@@ -414,7 +413,9 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         """The model with the outputs of the target; a network is built on an encoder of points."""
         config, model = self.config, self._model_config
         if isinstance(model, CloudMachine.Config):
-            reading = CloudReading(num_features=len(self._inputs), keeps_place=not config.normalise)
+            names = self._inputs
+            normal = tuple(names.index(name) for name in NORMAL) if set(NORMAL) <= set(names) else ()
+            reading = CloudReading(num_features=len(names), normal=normal, keeps_place=not config.normalise)
             return model.build(reading, self.target.num_outputs)
         clouds = PointCloud.Config(
             num_features=len(self._inputs),

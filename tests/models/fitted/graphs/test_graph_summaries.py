@@ -10,7 +10,15 @@ from torch import Tensor
 
 from fredholm.domains import Graph
 from fredholm.models.fitted.graphs import graph_summaries
-from fredholm.models.fitted.graphs.graph_summaries import DEGREES, MOST_NODES, may_miss, num_summaries, summarise_graphs
+from fredholm.models.fitted.graphs.graph_summaries import (
+    DEGREES,
+    MOST_NODES,
+    MOST_PAIRS,
+    OF_PAIR,
+    may_miss,
+    num_summaries,
+    summarise_graphs,
+)
 
 SHAPE = 13 + DEGREES
 
@@ -131,7 +139,15 @@ def test_features_are_summarised_with_weights() -> None:
             else [torch.zeros(2, dtype=torch.float64)] * 3 + [nothing] * 2
         )
         of_w = torch.stack([w.mean(), w.sum(), w.std(correction=0)]) if edges else torch.zeros(3, dtype=torch.float64)
-        expected = torch.cat([of_w, mean, n * mean, spread, h.amax(0), h.amin(0), along, *of_e])
+        of_both = torch.zeros(24, dtype=torch.float64)
+        if edges:
+            ends = [(abs(h[a] - h[b]), h[a] + h[b], (h[a] - mean) * (h[b] - mean)) for a, b in edges]
+            kinds = [torch.stack(kind) for kind in zip(*ends, strict=True)]
+            correlation = torch.corrcoef(torch.cat([e, *kinds], 1).T)[:2, 2:]
+            of_both = torch.cat(
+                [part for k, kind in enumerate(kinds) for part in (e.T @ kind, correlation[:, 2 * k : 2 * k + 2])]
+            ).flatten()
+        expected = torch.cat([of_w, mean, n * mean, spread, h.amax(0), h.amin(0), along, of_both, *of_e])
         torch.testing.assert_close(found[i, SHAPE:], expected, rtol=1e-5, atol=1e-5, equal_nan=True)
     assert set(found[2].isnan().nonzero()[:, 0].tolist()) <= set(may_miss(2, 2, 6))
 
@@ -142,12 +158,19 @@ def test_a_smaller_number_of_summaries_per_feature(each: int) -> None:
     values = torch.randn(2, 6, 3)
     whole = summarise_graphs(values, domain, domain.edge_features, 6)
     found = summarise_graphs(values, domain, domain.edge_features, each)
-    first = SHAPE + 3
-    assert found.shape[1] == num_summaries(3, 2, each) == first + 3 * each + 2 * min(each, 5)
+    first, both = SHAPE + 3, 3 * 2 * OF_PAIR
+    assert found.shape[1] == num_summaries(3, 2, each) == first + 3 * each + both + 2 * min(each, 5)
     torch.testing.assert_close(found[:, : first + 3 * each], whole[:, : first + 3 * each])
     of_edges = found[:, first + 3 * each :]
     torch.testing.assert_close(of_edges, whole[:, first + 18 : first + 18 + of_edges.shape[1]], equal_nan=True)
     assert found[1].isnan().nonzero()[:, 0].tolist() == list(may_miss(3, 2, each)[2:])
+
+
+def test_many_pairs_of_features_are_not_summarised_together() -> None:
+    domain = laid([SHAPES["ring"]], edge_features=torch.randn(1, 12, 3))
+    for count, both in ((MOST_PAIRS // 3, MOST_PAIRS // 3 * 3 * OF_PAIR), (MOST_PAIRS // 3 + 1, 0)):
+        found = summarise_graphs(torch.randn(1, 6, count), domain, domain.edge_features, 1)
+        assert found.shape[1] == num_summaries(count, 3, 1) == SHAPE + 3 + count + both + 3
 
 
 def test_the_order_of_nodes_and_edges_changes_nothing() -> None:

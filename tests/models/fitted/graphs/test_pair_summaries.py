@@ -6,7 +6,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm.models.fitted.graphs import pair_summaries
-from fredholm.models.fitted.graphs.pair_summaries import MOST_DIRECTIONS, RANKS, PairSummaries, num_of_pair
+from fredholm.models.fitted.graphs.pair_summaries import (
+    COMPARED,
+    MOST_DIRECTIONS,
+    MOST_OWN,
+    RANKS,
+    PairSummaries,
+    num_of_pair,
+)
 
 DIRECTED = pytest.mark.parametrize("is_directed", [False, True])
 
@@ -92,20 +99,21 @@ def test_in_larger_graphs_low_rank_sums_are_close_to_the_exact_decomposition(
 
 
 @DIRECTED
-@pytest.mark.parametrize("count", [3, 70])
+@pytest.mark.parametrize("count", [3, 40, 70])
 def test_summaries_of_features(is_directed: bool, count: int) -> None:
     edges, features = some_graph(9, is_directed), torch.randn(9, count)
     pairs = torch.tensor([[0, 3], [2, 1], [8, 0], [4, 4]])
     ours = summaries_of(edges, features, pairs, is_directed)
     assert ours.shape[1] == num_of_pair(count, is_directed=is_directed)
     assert bool(ours.isfinite().all())
-    of_features = ours[:, -((6 if is_directed else 4) + 2 * min(count, 16)) :]
+    num_compared = {3: 3, 40: 40, 70: COMPARED}[count]
+    of_features = ours[:, -((6 if is_directed else 4) + 2 * num_compared) :]
     own = (features - features.mean(0)).double()
     a, b = pairs.T
     torch.testing.assert_close(of_features[:, 1], F.cosine_similarity(own[a], own[b]).float())
-    if count == 3:
-        torch.testing.assert_close(of_features[:, -6], (own[a, 0] * own[b, 0]).float())
-        apart = own[a, 2] - own[b, 2]
+    if count <= MOST_OWN:
+        torch.testing.assert_close(of_features[:, -2 * count], (own[a, 0] * own[b, 0]).float())
+        apart = own[a, -1] - own[b, -1]
         torch.testing.assert_close(of_features[:, -1], (apart if is_directed else apart.abs()).float())
 
 

@@ -14,6 +14,8 @@ Legend
     of weights   mean, sum and deviation of those of edges, 0 where these have none
     of h         m,  N m,  s,  largest,  least,  and along edges Σ_E (h_w - m)(h_v - m) / (E s²)
     of e         mean, sum, deviation, largest and least over the edges
+    of both      for |h_w - h_v|, h_w + h_v and (h_w - m)(h_v - m) the sum of its products with e over the edges, and
+                 its correlation with e; none where there are more than MOST_PAIRS pairs of h and e
 
 Of each feature the first `each` of these are computed. Lengths of paths are NaN for graphs of more than MOST_NODES
 nodes, as are minimum and maximum over edges where there are none. The cost is linear in the edges, but for triangles:
@@ -31,7 +33,8 @@ from fredholm.domains import Graph
 DEGREES = 7
 """Number of degrees that are counted, the last together with all larger ones."""
 NUM_OF_SHAPE, NUM_OF_WEIGHTS = 13 + DEGREES, 3
-MOST_OF_FEATURE, MOST_OF_EDGE_FEATURE = 6, 5
+MOST_OF_FEATURE, MOST_OF_EDGE_FEATURE, OF_PAIR = 6, 5, 6
+MOST_PAIRS = 64
 MOST_NODES = 200
 """Most nodes of a graph whose shortest paths are computed."""
 _AT_ONCE = 2**22
@@ -43,7 +46,14 @@ _NOTHING = 1e-9
 def num_summaries(num_features: int, edge_dim: int, each: int) -> int:
     """Number of summaries of `summarise_graphs`."""
     of_edges = edge_dim * min(each, MOST_OF_EDGE_FEATURE)
-    return NUM_OF_SHAPE + NUM_OF_WEIGHTS + num_features * min(each, MOST_OF_FEATURE) + of_edges
+    of_both = OF_PAIR * _num_pairs(num_features, edge_dim)
+    return NUM_OF_SHAPE + NUM_OF_WEIGHTS + num_features * min(each, MOST_OF_FEATURE) + of_both + of_edges
+
+
+def _num_pairs(num_features: int, edge_dim: int) -> int:
+    """Number of pairs of features, one of nodes and one of edges, that are summarised together."""
+    count = num_features * edge_dim
+    return count if count <= MOST_PAIRS else 0
 
 
 def may_miss(num_features: int, edge_dim: int, each: int) -> tuple[int, ...]:
@@ -104,6 +114,8 @@ class _Batch:
             found[1] = torch.cat(self._of_edges(self.edge_weights)[:NUM_OF_WEIGHTS], 1)
         found += self._of_features()[:each]
         if self.edge_features is not None:
+            if _num_pairs(self.values.shape[1], self.edge_features.shape[1]):
+                found += self._of_both(self.edge_features)
             found += self._of_edges(self.edge_features)[:each]
         return torch.cat(found, 1)
 
@@ -139,6 +151,29 @@ class _Batch:
         deviation = (self._over_edges((values - mean[self.of_edge]).square()) / number).sqrt()
         largest, least = self._largest(values, self.of_edge), -self._largest(-values, self.of_edge)
         return [mean, total, _without_rounding(deviation, mean), largest, least]
+
+    def _of_both(self, of_edges: Tensor) -> list[Tensor]:
+        """Summaries of h at the ends of an edge with e `(E, c)`, `(B, c F)` each."""
+        first, second = self.values[self.source], self.values[self.target]
+        mean = self._over_nodes(self.mass[:, None] * self.values)[self.of_edge]
+        found, scale = list[Tensor](), self._deviation(of_edges)
+        for ends in ((first - second).abs(), first + second, (first - mean) * (second - mean)):
+            found.append(self._products(of_edges, ends))
+            size = (scale[:, :, None] * self._deviation(ends)[:, None]).flatten(1)
+            found.append(_ratio(self._products(self._centred(of_edges), self._centred(ends)), size))
+        return found
+
+    def _products(self, one: Tensor, other: Tensor) -> Tensor:
+        """Sums over each graph of products of values of edges `(E, c)` and `(E, F)`, `(B, c F)`."""
+        return self._over_edges((one[:, :, None] * other[:, None]).flatten(1))
+
+    def _centred(self, values: Tensor) -> Tensor:
+        return values - (self._over_edges(values) / self.num_edges.clamp_min(1)[:, None])[self.of_edge]
+
+    def _deviation(self, values: Tensor) -> Tensor:
+        """The root of the sum of squares of centred values of edges `(E, k)`, `(B, k)`; 0 where it is only rounding."""
+        size = self._over_edges(values.square()).sqrt()
+        return _without_rounding(self._over_edges(self._centred(values).square()).sqrt(), size)
 
     def _of_shape(self) -> Tensor:
         n, number, edges = len(self.owner), self.number, self.num_edges

@@ -19,8 +19,8 @@ Legend
     directions  log(1 + m ·) of the paths a → c → b, a → c ← b, a ← c → b, a ← c ← b and a → c ← e → b over the degrees
                 of inner nodes, and whether an edge leads from b to a
     features    g_aᵀ M g_b, cosines of h_a and h_b, and of these with means over neighbours (of both directions in a
-                directed graph); products and differences of the first MOST_OWN entries of g, absolute differences in an
-                undirected graph
+                directed graph); products and differences of the entries of g, of directions the first COMPARED;
+                absolute differences in an undirected graph
 
 W_2 is resource allocation (Zhou, Lü and Zhang, 2009); DeepWalk factorises V W_k / (d_a d_b) (Qiu et al., arXiv
 1710.02971). Low-rank sums detect groups, with negative eigenvalues groups with edges between them. M is a bilinear
@@ -43,7 +43,7 @@ from fredholm.models.fitted.graphs.graph_positions import krylov
 RANKS = (4, 8, 16, 64)
 STEPS = (2, 3, 4, 5, 8)
 """Lengths k of the walks."""
-MOST_OWN, MOST_DIRECTIONS = 16, 64
+MOST_OWN, MOST_DIRECTIONS, COMPARED = 64, 64, 16
 CELLS, BLOCKS = 2**18, (16, 512)
 """Walk counts held at a time, few enough for the cache, and bounds of the number of their start nodes."""
 DENSE, EXTRA, PRODUCTS = 512, 8, 6
@@ -57,8 +57,13 @@ _NOTHING = 1e-6
 def num_of_pair(num_features: int, *, is_directed: bool) -> int:
     """Number of summaries of `PairSummaries` for nodes with `num_features` features."""
     of_graph = 3 + 2 * len(STEPS) + 2 + 2 + 4 * len(RANKS) + (10 if is_directed else 0)
-    of_features = (6 if is_directed else 4) + 2 * min(num_features, MOST_OWN) if num_features else 0
+    of_features = (6 if is_directed else 4) + 2 * _num_compared(num_features) if num_features else 0
     return of_graph + of_features
+
+
+def _num_compared(num_features: int) -> int:
+    """Number of entries of g whose products and differences are summaries."""
+    return num_features if num_features <= MOST_OWN else COMPARED
 
 
 @final
@@ -230,7 +235,7 @@ class PairSummaries:
         if not self.is_directed:
             (own, _), (near, _) = compared
             yield _cosine(near, own, pairs) + _cosine(own, near, pairs)
-        for column in wide[:, :-1][:, :MOST_OWN].T:
+        for column in wide[:, :-1][:, : _num_compared(self._read[1].shape[1])].T:
             yield column[a] * column[b]
             difference = column[a] - column[b]
             yield difference if self.is_directed else difference.abs()
