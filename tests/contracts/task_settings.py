@@ -64,6 +64,7 @@ from fredholm.tasks import (
 )
 from fredholm.tasks.blending import BlendingTask
 from fredholm.tasks.fields.answer import Answer
+from fredholm.tasks.files.delimited import CsvSettings
 from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.graphs.network import reading_of
@@ -86,6 +87,8 @@ from tests.tasks.masks.build import squares
 from tests.training.toy_task import ToyTask
 
 SWITCH = (False, True)
+OTHER_CSV = (CsvSettings(encoding="utf-32"),)
+"""Another value of `csv` for every set of examples: no file here is in this encoding."""
 CPU = torch.device("cpu")
 OF_TARGETS: dict[str, tuple[object, ...]] = {
     "objective": ("macro_f1",),
@@ -268,6 +271,7 @@ def _images(folder: Path) -> Subject:
             "test_fraction": (0.5,),
             "split_seed": (1,),
             "split_by": ("time",),
+            "csv": OTHER_CSV,
         }
         | {"valid_fraction": (0.4,), "patch_size": (2, (2, 4)), "position_frequencies": (3,), "position_sigma": (2.0,)}
         | {"stem_depth": (0, 1), "mean": ((0.3,), (0.3, 0.4, 0.5)), "deviation": ((0.2,),)}
@@ -353,6 +357,7 @@ def _image_texts(folder: Path) -> Subject:
             "test_fraction": (0.5,),
             "split_seed": (1,),
             "split_by": ("time",),
+            "csv": OTHER_CSV,
         }
         | {"valid_fraction": (0.3,), "patch_size": (4, (2, 4)), "stem_depth": (0, 1), "context": (9,)}
         | {"tokens": (Tokens(vocab_size=50),), "position_frequencies": (3,), "position_sigma": (2.0,)}
@@ -546,6 +551,7 @@ def _sentences(folder: Path) -> Subject:
             "valid_fraction": (0.3,),
             "split_seed": (1,),
             "split_by": ("time",),
+            "csv": OTHER_CSV,
         }
         | {"tokens": (Tokens(kind="bytes"),), "context": (6,), "weights": ("score",)}
         | {"model": (dataclasses.replace(model, position_frequencies=3), NGramBank.Config(num_grams=100), BERT)},
@@ -588,7 +594,13 @@ def _words(folder: Path) -> Subject:
         {"data": str(own)},
         {"data": (str(folder / "two.jsonl"),), "word_column": ("other",), "label_column": ("kinds",)}
         | {"objective": ("macro_f1",), "model": (ConditionalRandomField.Config(num_features=100),)}
-        | {"test_fraction": (0.5,), "valid_fraction": (0.3,), "split_seed": (1,), "split_by": ("time",)},
+        | {
+            "test_fraction": (0.5,),
+            "valid_fraction": (0.3,),
+            "split_seed": (1,),
+            "split_by": ("time",),
+            "csv": OTHER_CSV,
+        },
         task,
         make=lambda **settings: WordLearning.Config(**settings).build(),
         modes={"one file": {"data": str(folder / "one.jsonl")}},
@@ -668,6 +680,7 @@ def _table(folder: Path) -> Subject:
         | {
             "valid_fraction": (0.3,),
             "split_by": ("time",),
+            "csv": OTHER_CSV,
             "tokens": (Tokens(kind="bytes"),),
             "model": (TableMachine.Config(num_centres=9),),
             "image_size": ((8, 7),),
@@ -732,6 +745,7 @@ def _forecasts(folder: Path) -> Subject:
         {"data": (str(folder / "two.csv"),), "test_fraction": (0.4,), "valid_fraction": (0.3,), "split_seed": (1,)}
         | {
             "split_by": ("time",),
+            "csv": OTHER_CSV,
             "bin": (2 * 86400.0,),
             "horizon": (2, None),
             "context": (5, None),
@@ -777,6 +791,7 @@ def _series(folder: Path) -> Subject:
             "test_fraction": (0.5,),
             "split_seed": (1,),
             "split_by": ("time",),
+            "csv": OTHER_CSV,
             "train_every": (2,),
             "target": ("number", "samples"),
         }
@@ -835,6 +850,7 @@ def _fields(folder: Path) -> Subject:
             "test_fraction": (0.5,),
             "split_seed": (1,),
             "split_by": ("time",),
+            "csv": OTHER_CSV,
             "coordinates": (("x",),),
         }
         | {
@@ -885,6 +901,7 @@ def _graphs(folder: Path) -> list[Subject]:
         "valid_fraction": (0.3,),
         "split_seed": (1,),
         "split_by": ("time",),
+        "csv": OTHER_CSV,
         "directed": SWITCH,
     }
 
@@ -1041,6 +1058,7 @@ def _points(folder: Path) -> Subject:
             "test_fraction": (0.5,),
             "split_seed": (1,),
             "split_by": ("time",),
+            "csv": OTHER_CSV,
             "model": (dataclasses.replace(model, depth=2), CloudMachine.Config()),
         }
         | {"valid_fraction": (0.3,)}
@@ -1129,6 +1147,7 @@ def _operators(folder: Path) -> Subject:
             "test_fraction": (0.5,),
             "split_seed": (1,),
             "split_by": ("time",),
+            "csv": OTHER_CSV,
             "valid_fraction": (0.3,),
         },
         task,
@@ -1198,7 +1217,7 @@ def _segmentation(folder: Path) -> Subject:
         | {"num_pixels": (9, None), "label_smoothing": (0.1,), "tile": ((4, 4),)}
         | {"augmentation": (MaskAugmentation.Config(horizontal_flip=1.0),)}
         | {"model": (dataclasses.replace(model, depth=2),), "valid_fraction": (0.3,)}
-        | {"test_fraction": (0.5,), "split_seed": (1,), "split_by": ("time",)}
+        | {"test_fraction": (0.5,), "split_seed": (1,), "split_by": ("time",), "csv": OTHER_CSV}
         | OF_TARGETS,
         task,
         make=lambda **settings: Segmentation.Config(**settings).build(),

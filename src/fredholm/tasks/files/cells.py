@@ -44,8 +44,11 @@ def has_commas(word: str) -> bool:
 def about_commas(words: Sequence[str]) -> str:
     """Describes the commas in numbers for a message, with advice on how to write them."""
     if all("," not in word or _THOUSANDS.fullmatch(word) for word in words):
-        return "a decimal comma, or one between thousands; write points, or leave commas between thousands out"
-    return "a decimal comma; write points"
+        return (
+            "a decimal comma, or one between thousands; write points, leave commas between thousands out, or name the "
+            "decimal mark of a .csv file (csv.decimal=comma or csv.decimal=point)"
+        )
+    return "a decimal comma; write points, or name the decimal mark of a .csv file (csv.decimal=comma)"
 
 
 def without_signs(word: str) -> str:
@@ -66,7 +69,10 @@ def is_number(word: str) -> bool:
 def _refuse_commas(word: str) -> None:
     """Raises a ValueError where a number has commas, as decimal or thousands separators."""
     if has_commas(word):
-        raise ValueError(f"{word!r} has a comma; write a point before decimals, and nothing between thousands")
+        raise ValueError(
+            f"{word!r} has a comma; write a point before decimals, and nothing between thousands, or name the decimal "
+            "mark of a .csv file (csv.decimal=comma or csv.decimal=point)"
+        )
 
 
 def cells_of_line(line: str) -> list[str]:

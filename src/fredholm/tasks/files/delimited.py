@@ -192,8 +192,8 @@ class DelimitedFile:
             return MARKS[self.settings.sep]
         found, fit = list[str](), list[str]()
         first = next((line for line in _lines(self._chunks()) if line.strip()), "")
-        marks = [mark for mark in MARKS.values() if mark in first]
-        if len(marks) == 1 and not self._columns and '"' not in first:
+        marks = [mark for mark in MARKS.values() if mark in first or '"' in first]  # a quoted name may go on below
+        if len(marks) == 1 and not self._columns:
             return marks[0]
         for mark in marks:
             widths = self._first_widths(mark)
@@ -280,7 +280,9 @@ class DelimitedFile:
             yield parquet_as_csv(self.path)
             return
         encoding, line = self.settings.encoding, 1
-        advice = "or name its encoding, such as csv.encoding=cp1252" if encoding is None else "or name another encoding"
+        advice = (
+            "or name its encoding, such as csv.encoding=cp1252" if encoding is None else "or name another csv.encoding"
+        )
         for chunk in text_chunks(self.path, encoding, f"convert the file, {advice}"):
             if (at := chunk.find("\0")) >= 0:
                 line += chunk.count("\n", 0, at)

@@ -87,7 +87,9 @@ def _encoding_of(path: Path, start: bytes, named: str | None) -> str:
     """Returns the encoding of a text that starts with these bytes."""
     marked = next((name for mark, name in _BYTE_ORDER_MARKS if start.startswith(mark)), None)
     if marked is not None and named is not None and not codecs.lookup(named).name.startswith(marked):
-        raise ValueError(f"{path}: begins with the byte order mark of {marked}; pass csv.encoding={marked}, and not {named}")
+        raise ValueError(
+            f"{path}: begins with the byte order mark of {marked}; pass csv.encoding={marked}, and not {named}"
+        )
     return marked or named or "utf-8"
 
 
