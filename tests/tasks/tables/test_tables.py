@@ -248,6 +248,10 @@ def test_categories_are_those_of_training() -> None:
     assert len(many.levels) == 256
     assert "399" in many.levels  # the most frequent one
     assert one("word", "a", "b", "a", "b", texts=("word",)).kind == "text"
+    # pandas writes whole numbers with decimals where a cell of the column is missing
+    codes = one("code", "4000", "4000.0", "5000.00", "007", "1.5", categories=("code",))
+    assert codes.levels == ("007", "1.5", "4000", "5000")
+    assert codes.categories(["4000.0", "4000", "5000", "7", "1.50"]).tolist() == [2, 2, 3, -1, -1]
 
 
 def test_invalid_cells_are_refused() -> None:

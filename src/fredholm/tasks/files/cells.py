@@ -17,6 +17,7 @@ MISSING = frozenset({"", "?", "nan", "na", "n/a", "null", "none"})
 """Spellings of a missing value, in lower case."""
 _WITH_COMMA = re.compile(r"[-+]?[\d.]*\d,\d[\d.,]*")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_WHOLE = re.compile(r"[-+]?\d+\.0+")
 _SIGNS = "$€£¥% "
 """Signs of amounts and shares, which may precede or follow a number."""
 _BLANKS_ALONE = re.compile(r"[^\s,]\s+[^\s,]")
@@ -55,6 +56,11 @@ def without_signs(word: str) -> str:
     """Returns a word without surrounding signs of amounts and shares, and without commas between thousands."""
     bare = word.strip(_SIGNS)
     return bare.replace(",", "") if _THOUSANDS.fullmatch(bare) else bare
+
+
+def as_whole(word: str) -> str:
+    """Returns a whole number without decimals, as pandas writes them where a cell of the column is missing."""
+    return word.partition(".")[0] if _WHOLE.fullmatch(word) else word
 
 
 def is_number(word: str) -> bool:
