@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import final
 
 import numpy as np
 import torch
 
-from fredholm._progress import ProgressBar
 from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.cells import has_commas, is_number, parse_value
 from fredholm.tasks.files.class_folders import class_folders
@@ -20,6 +20,7 @@ from fredholm.tasks.files.dates import (
     parse_moment,
 )
 from fredholm.tasks.files.delimited import NO_RECORD, DelimitedFile
+from fredholm.tasks.files.read_every import read_every
 from fredholm.tasks.files.table_text import first_repeated
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_cells
@@ -72,12 +73,14 @@ def read_tables(
         ValueError: see `read_csv`; or tables have other columns than the first.
     """
     tables = list[_Rows]()
-    for file in ProgressBar(files, desc="reading series", unit="file", delay=1.0, leave=False, disable=None):
-        rows = _Rows.of(file, channels, has_answers=reading is not None)
+
+    def read(file: Path) -> None:
+        rows = _Rows.of(file, tables[0].columns.channels if tables else channels, has_answers=reading is not None)
         if tables:
             tables[0].check_alike(rows)
         tables.append(rows)
-        channels = channels or rows.columns.channels
+
+    read_every(files, read, "reading series")
     names, words = [file.name for file in files], tables[0].columns.of_series
     if reading is None:
         return _packed(tables, names, None, SplitMarks())
@@ -106,18 +109,21 @@ def read_class_folders(root: Path) -> Splits[SeriesSet]:
             has a column `label`, `group` or `split`.
     """
     classes, parts = class_folders(root, CSV_SUFFIXES, "series", "walking/1.csv")
-    first: _Rows | None = None
+    first = list[_Rows]()
+
+    def read(tables: list[_Rows], file: Path) -> None:
+        rows = _Rows.of(file, first[0].columns.channels if first else None, has_answers=False)
+        if rows.columns.of_series:
+            word = next(iter(rows.columns.of_series))
+            raise ValueError(f"{file}: has a column {word!r}, and its folder is the class; leave the column out")
+        first.extend([] if first else [rows])
+        first[0].check_alike(rows)
+        tables.append(rows)
+
     found = dict[Split, SeriesSet]()
     for split, (files, labels) in parts.items():
         tables = list[_Rows]()
-        for file in ProgressBar(files, desc="reading series", unit="file", delay=1.0, leave=False, disable=None):
-            rows = _Rows.of(file, None if first is None else first.columns.channels, has_answers=False)
-            if rows.columns.of_series:
-                word = next(iter(rows.columns.of_series))
-                raise ValueError(f"{file}: has a column {word!r}, and its folder is the class; leave the column out")
-            first = first or rows
-            first.check_alike(rows)
-            tables.append(rows)
+        read_every(files, partial(read, tables), "reading series")
         values = [label for rows, label in zip(tables, labels, strict=True) for _ in rows.series]
         answers = ClassAnswers(names=classes, values=torch.tensor(values, dtype=torch.int64))
         found[split] = _packed(tables, [file.relative_to(root).as_posix() for file in files], answers, SplitMarks())
