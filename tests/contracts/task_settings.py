@@ -64,7 +64,7 @@ from fredholm.tasks import (
 )
 from fredholm.tasks.blending import BlendingTask
 from fredholm.tasks.fields.answer import Answer
-from fredholm.tasks.files.delimited import CsvSettings
+from fredholm.tasks.files.delimited import CsvSettings, DelimitedFile
 from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.graphs.network import reading_of
@@ -111,6 +111,7 @@ CHANGES: dict[str, tuple[object, ...]] = {
 CONFIGS_OF_TASKS: tuple[type, ...] = (
     Augmentation.Config,
     CloudAugmentation.Config,
+    CsvSettings,
     ImageChanges.Config,
     FieldLearning.Config,
     GraphInputs,
@@ -167,6 +168,7 @@ def _of_tasks(folder: Path) -> list[Subject]:
         _words(folder / "words"),
         _table(folder / "table"),
         _tokens(folder / "tokens"),
+        _csv(folder / "csv"),
         _series(folder / "series"),
         _forecasts(folder / "forecasts"),
         _fields(folder / "fields"),
@@ -718,6 +720,18 @@ def _tokens(folder: Path) -> Subject:
             "from a file": {"file": str(folder / "tokenizer.json"), "vocab_size": 8000},
         },
     )
+
+
+def _csv(folder: Path) -> Subject:
+    folder.mkdir()
+    (folder / "data.csv").write_text("a;b|c\n1,5;ä|d\n1,234;e|f\n")
+
+    def read(built: CsvSettings) -> Iterator[object]:
+        with built.reading(folder):
+            yield [record.cells for record in DelimitedFile(folder / "data.csv").records()]
+
+    others = {"sep": ("pipe",), "decimal": ("point",), "encoding": ("utf-16", "latin-1")}
+    return Subject(CsvSettings, {"sep": "semicolon"}, others, read)
 
 
 def _forecasts(folder: Path) -> Subject:

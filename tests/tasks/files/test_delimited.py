@@ -32,6 +32,8 @@ def cells(path: Path, content: str | bytes, columns: tuple[str, ...] = (), **set
         ('"a;b",c\n"x;y",z\n', ["a;b", "c"]),
         ('"a\nd";"b,c"\n1;2\n', ["a\nd", "b,c"]),
         ("text\nI came; I saw\n", ["text"]),
+        ("sep=;\na,d;b\n1,2;3,4\n", ["a,d", "b"]),  # Excel's way to name it
+        ("a;b;\n1;2;\n", ["a", "b"]),  # a mark also ends each line
     ],
 )
 def test_the_mark_between_cells_divides_the_header_and_the_rows(text: str, first: list[str], tmp_path: Path) -> None:
@@ -111,6 +113,18 @@ def test_encodings(tmp_path: Path) -> None:
         cells(file, text.encode("utf-16"), encoding="latin-1")
     with refused(ValueError, "a.csv, line 2: has a NUL character", "csv.encoding=utf-16-le"):
         cells(file, b"a;b\n1\0;2\n")
+
+
+def test_lines_that_are_no_rows(tmp_path: Path) -> None:
+    assert cells(tmp_path / "a.csv", "sep=;\na,d;b\n1,2;3,4\n")[1] == ["1.2", "3.4"]
+    assert cells(tmp_path / "a.csv", "a;b;\n1;2;\n") == [["a", "b"], ["1", "2"]]
+    with refused(ValueError, "a.csv, line 3: the last column has no name; give it one"):
+        cells(tmp_path / "a.csv", "a;b;\n1;2;\n1;2;3\n")
+    with refused(ValueError, "a.csv, line 3: repeats the header; leave the line out"):
+        cells(tmp_path / "a.csv", "text,label\nx,1\ntext,label\ny,2\n")
+    assert cells(tmp_path / "a.csv", "text\ntext\n") == [["text"], ["text"]]
+    with refused(ValueError, "a.csv: is no text but a zip archive, such as a spreadsheet in .xlsx"):
+        cells(tmp_path / "a.csv", b"PK\x03\x04\x14\0")
 
 
 def test_invalid_settings() -> None:

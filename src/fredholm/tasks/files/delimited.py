@@ -154,16 +154,23 @@ class DelimitedFile:
             ValueError: the file cannot be read or decoded, quotation marks are amiss, or it is ambiguous which mark is
                 between cells, or before the decimals of a column. The message names file and line.
         """
-        decimals, is_header = self._decimals, not self._columns
+        decimals, header = self._decimals, list[str]()
         for line, cells in self._divided(self.sep):
-            if is_header and not cells:
-                continue
-            if not is_header:
+            self._line = line
+            if not self._columns and not any(header):
+                if not cells:
+                    continue
+                header = cells
+            else:
                 for i, decimal in decimals.items():
                     if i < len(cells):
                         cells[i] = _plain(cells[i], decimal)
-            is_header &= not any(cells)
-            self._line = line
+                if len(cells) > 1 and cells == header:
+                    raise ValueError(f"{self.path}, line {line}: repeats the header; leave the line out")
+            if len(header) > 1 and not header[-1].strip() and len(cells) == len(header):  # each line ends with a mark
+                if cells[-1].strip():
+                    raise ValueError(f"{self.path}, line {line}: the last column has no name; give it one")
+                cells = cells[:-1]
             yield Record(line, cells)
 
     @property
@@ -192,6 +199,8 @@ class DelimitedFile:
             return MARKS[self.settings.sep]
         found, fit = list[str](), list[str]()
         first = next((line for line in _lines(self._chunks()) if line.strip()), "")
+        if first.strip() in {f"sep={mark}" for mark in MARKS.values()}:  # a line that Excel reads and writes
+            return first.strip()[-1]
         marks = [mark for mark in MARKS.values() if mark in first or '"' in first]  # a quoted name may go on below
         if len(marks) == 1 and not self._columns:
             return marks[0]
@@ -270,6 +279,9 @@ class DelimitedFile:
         reader = csv.reader(_lines(self._chunks()), delimiter=mark, quoting=quoting, strict=True)
         try:
             for cells in reader:
+                if line == 1 and mark.join(cells) == f"sep={mark}":
+                    line = 2
+                    continue
                 yield Record(line, cells if len(cells) > 1 or "".join(cells).strip() else [""] * (cells == [""]))
                 line = reader.line_num + 1
         except csv.Error as error:

@@ -85,6 +85,8 @@ def _checked(path: Path, encoding: str) -> Iterator[bytes]:
 
 def _encoding_of(path: Path, start: bytes, named: str | None) -> str:
     """Returns the encoding of a text that starts with these bytes."""
+    if start.startswith(b"PK\x03\x04"):
+        raise ValueError(f"{path}: is no text but a zip archive, such as a spreadsheet in .xlsx; save it as text")
     marked = next((name for mark, name in _BYTE_ORDER_MARKS if start.startswith(mark)), None)
     if marked is not None and named is not None and not codecs.lookup(named).name.startswith(marked):
         raise ValueError(
