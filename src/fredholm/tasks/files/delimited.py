@@ -231,7 +231,7 @@ class DelimitedFile:
     def _decimals(self) -> dict[int, Decimal]:
         """The decimal marks of the columns whose cells have to be rewritten, by place."""
         named, is_comma = self.settings.decimal, self.sep == ","
-        if self._is_parquet or (is_comma and named is None and not any('"' in chunk for chunk in self._chunks())):
+        if self._is_parquet or (is_comma and named is None and not self._has_commas):
             return {}
         columns = [each for each in self._numbers() if each.line]
         if named is not None:
@@ -251,6 +251,16 @@ class DelimitedFile:
                     f"point and {other:g} with a decimal comma; name the mark: csv.decimal=point or csv.decimal=comma"
                 )
         return found
+
+    @property
+    def _has_commas(self) -> bool:
+        """Whether a cell has a comma in quotation marks; much faster than `_numbers`."""
+        if not any('"' in chunk for chunk in self._chunks()):
+            return False
+        try:
+            return any(",".join(cells).count(",") >= len(cells) for _, cells in self._divided(",") if cells)
+        except ValueError:  # which reading raises again
+            return False
 
     def _numbers(self) -> "list[_Numbers]":
         """The columns of numbers of the file, as far as its rows can be read."""
