@@ -1,6 +1,8 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from fredholm.tasks import SeriesLearning, TableLearning
@@ -81,7 +83,7 @@ def test_the_decimal_mark_is_the_one_of_all_cells_of_a_column(text: str, found: 
 
 
 @pytest.mark.parametrize(
-    "text", ["a;b\n1.234;2\n", "a;b\n1,234;2\n", "a\tb\n1,234\t2\n", "a;b;c\n1.234;1,5;1.5\n", "a|b\n1,234|2\n"]
+    "text", ["a;b\n1.234;2\n", "a;b\n1,234;2\n", "a\tb\n1,234\t2\n", "a\tb\tc\n1.234\t1,5\t1.5\n", "a|b\n1,234|2\n"]
 )
 def test_an_ambiguous_decimal_mark_has_to_be_named(text: str, tmp_path: Path) -> None:
     number = text.split("\n")[1][:5]
@@ -111,6 +113,7 @@ def test_encodings(tmp_path: Path) -> None:
     assert cells(file, "a;b\n1;2\n", encoding="cp1252") == [["a", "b"], ["1", "2"]]  # the same in both
     with refused(ValueError, "begins with the byte order mark of utf-16; pass csv.encoding=utf-16, and not latin-1"):
         cells(file, text.encode("utf-16"), encoding="latin-1")
+    assert cells(file, text.encode("utf-16"), encoding="utf-16-be")[0] == ["ä", "b"]  # the mark says which of the two
     with refused(ValueError, "a.csv, line 2: has a NUL character", "csv.encoding=utf-16-le"):
         cells(file, b"a;b\n1\0;2\n")
 
@@ -147,6 +150,9 @@ def test_settings_without_effect(tmp_path: Path) -> None:
         CsvSettings(decimal="comma").reading(tmp_path / "a.jsonl"),
     ):
         read_table(tmp_path / "a.jsonl")
+    pyarrow.parquet.write_table(pyarrow.table({"time": [0, 1], "v": [1, 2]}), tmp_path / "a.parquet")
+    with refused(ValueError, "csv.sep='tab' has no effect on"), CsvSettings(sep="tab").reading(tmp_path / "a.parquet"):
+        assert read_series(tmp_path / "a.parquet").values.flatten().tolist() == [1, 2]
     (tmp_path / "a.ts").write_text("@problemName p\n@classLabel true a b\n@data\n1,2:a\n3,4:b\n")
     task = SeriesLearning.Config(data=str(tmp_path / "a.ts"), csv=CsvSettings(sep="comma")).build
     with refused(ValueError, "csv.sep='comma' has no effect on"):
