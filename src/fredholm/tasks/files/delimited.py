@@ -142,7 +142,7 @@ class DelimitedFile:
         name = path.name.lower().removesuffix(".gz")
         self._is_tsv, self._is_parquet = name.endswith(".tsv"), name.endswith(PARQUET)
         current = _CURRENT.get() or _Current(AS_FOUND)
-        self.settings = AS_FOUND if self._is_parquet else current.settings
+        self.settings = current.settings
         current.is_read |= not self._is_parquet
         if self._is_tsv and self.settings.sep is not None:
             raise ValueError(f"{path}: csv.sep has no effect on .tsv, where tabs are between cells; leave it out")
