@@ -238,6 +238,27 @@ def test_a_resumed_comparison_ends_with_the_same_table(
     assert untimed(compare(request(data, *KERNELS), tmp_path, resume=True, processes=1)) == untimed(found)
 
 
+def test_ctrl_c_outside_of_a_run_also_says_how_to_go_on(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*given: Any) -> Any:
+        raise KeyboardInterrupt(15)
+
+    for module, name in (
+        (importlib.import_module("fredholm.comparison.compare"), "baseline_rows"),
+        (workers, "carry_out"),
+    ):
+        monkeypatch.setattr(module, name, interrupt)
+        with pytest.raises(InterruptedRunError) as caught:
+            compare(request(data, "low-rank", "attention"), tmp_path, resume=True, processes=1)
+        monkeypatch.undo()
+        assert caught.value.signal_number == 15
+        assert str(caught.value) == (
+            "interrupted; 0 of 2 kernels are done, all runs are saved as of their last checkpoints in "
+            f"{tmp_path}, and the same command with --resume goes on"
+        )
+
+
 def test_a_kernel_without_a_result_has_a_row_with_the_reason(data: Path, tmp_path: Path) -> None:
     small = request(data, "attention", "low-rank")
     training = dataclasses.replace(small.run.training, learning_rate=1e30, warmup_fraction=0.0, gradient_clip=1e30)

@@ -64,6 +64,7 @@ from fredholm.tasks import (
 )
 from fredholm.tasks.blending import BlendingTask
 from fredholm.tasks.fields.answer import Answer
+from fredholm.tasks.files.delimited import CsvSettings, DelimitedFile
 from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.graphs.network import reading_of
@@ -86,6 +87,8 @@ from tests.tasks.masks.build import squares
 from tests.training.toy_task import ToyTask
 
 SWITCH = (False, True)
+OTHER_CSV = (CsvSettings(encoding="utf-32"),)
+"""Another value of `csv` for every set of examples: no file here is in this encoding."""
 CPU = torch.device("cpu")
 OF_TARGETS: dict[str, tuple[object, ...]] = {
     "objective": ("macro_f1",),
@@ -108,6 +111,7 @@ CHANGES: dict[str, tuple[object, ...]] = {
 CONFIGS_OF_TASKS: tuple[type, ...] = (
     Augmentation.Config,
     CloudAugmentation.Config,
+    CsvSettings,
     ImageChanges.Config,
     FieldLearning.Config,
     GraphInputs,
@@ -164,6 +168,7 @@ def _of_tasks(folder: Path) -> list[Subject]:
         _words(folder / "words"),
         _table(folder / "table"),
         _tokens(folder / "tokens"),
+        _csv(folder / "csv"),
         _series(folder / "series"),
         _forecasts(folder / "forecasts"),
         _fields(folder / "fields"),
@@ -268,6 +273,7 @@ def _images(folder: Path) -> Subject:
             "test_fraction": (0.5,),
             "split_seed": (1,),
             "split_by": ("time",),
+            "csv": OTHER_CSV,
         }
         | {"valid_fraction": (0.4,), "patch_size": (2, (2, 4)), "position_frequencies": (3,), "position_sigma": (2.0,)}
         | {"stem_depth": (0, 1), "mean": ((0.3,), (0.3, 0.4, 0.5)), "deviation": ((0.2,),)}
@@ -353,6 +359,7 @@ def _image_texts(folder: Path) -> Subject:
             "test_fraction": (0.5,),
             "split_seed": (1,),
             "split_by": ("time",),
+            "csv": OTHER_CSV,
         }
         | {"valid_fraction": (0.3,), "patch_size": (4, (2, 4)), "stem_depth": (0, 1), "context": (9,)}
         | {"tokens": (Tokens(vocab_size=50),), "position_frequencies": (3,), "position_sigma": (2.0,)}
@@ -546,6 +553,7 @@ def _sentences(folder: Path) -> Subject:
             "valid_fraction": (0.3,),
             "split_seed": (1,),
             "split_by": ("time",),
+            "csv": OTHER_CSV,
         }
         | {"tokens": (Tokens(kind="bytes"),), "context": (6,), "weights": ("score",)}
         | {"model": (dataclasses.replace(model, position_frequencies=3), NGramBank.Config(num_grams=100), BERT)},
@@ -588,7 +596,13 @@ def _words(folder: Path) -> Subject:
         {"data": str(own)},
         {"data": (str(folder / "two.jsonl"),), "word_column": ("other",), "label_column": ("kinds",)}
         | {"objective": ("macro_f1",), "model": (ConditionalRandomField.Config(num_features=100),)}
-        | {"test_fraction": (0.5,), "valid_fraction": (0.3,), "split_seed": (1,), "split_by": ("time",)},
+        | {
+            "test_fraction": (0.5,),
+            "valid_fraction": (0.3,),
+            "split_seed": (1,),
+            "split_by": ("time",),
+            "csv": OTHER_CSV,
+        },
         task,
         make=lambda **settings: WordLearning.Config(**settings).build(),
         modes={"one file": {"data": str(folder / "one.jsonl")}},
@@ -668,6 +682,7 @@ def _table(folder: Path) -> Subject:
         | {
             "valid_fraction": (0.3,),
             "split_by": ("time",),
+            "csv": OTHER_CSV,
             "tokens": (Tokens(kind="bytes"),),
             "model": (TableMachine.Config(num_centres=9),),
             "image_size": ((8, 7),),
@@ -707,6 +722,18 @@ def _tokens(folder: Path) -> Subject:
     )
 
 
+def _csv(folder: Path) -> Subject:
+    folder.mkdir()
+    (folder / "data.csv").write_text("a;b|c\n1,5;ä|d\n1,234;e|f\n")
+
+    def read(built: CsvSettings) -> Iterator[object]:
+        with built.reading(folder):
+            yield [record.cells for record in DelimitedFile(folder / "data.csv").records()]
+
+    others = {"sep": ("pipe",), "decimal": ("point",), "encoding": ("utf-16", "latin-1")}
+    return Subject(CsvSettings, {"sep": "semicolon"}, others, read)
+
+
 def _forecasts(folder: Path) -> Subject:
     folder.mkdir()
     drawn = np.random.default_rng(0)
@@ -732,6 +759,7 @@ def _forecasts(folder: Path) -> Subject:
         {"data": (str(folder / "two.csv"),), "test_fraction": (0.4,), "valid_fraction": (0.3,), "split_seed": (1,)}
         | {
             "split_by": ("time",),
+            "csv": OTHER_CSV,
             "bin": (2 * 86400.0,),
             "horizon": (2, None),
             "context": (5, None),
@@ -777,6 +805,7 @@ def _series(folder: Path) -> Subject:
             "test_fraction": (0.5,),
             "split_seed": (1,),
             "split_by": ("time",),
+            "csv": OTHER_CSV,
             "train_every": (2,),
             "target": ("number", "samples"),
         }
@@ -836,6 +865,7 @@ def _fields(folder: Path) -> Subject:
             "test_fraction": (0.5,),
             "split_seed": (1,),
             "split_by": ("time",),
+            "csv": OTHER_CSV,
             "coordinates": (("x",),),
         }
         | {
@@ -886,6 +916,7 @@ def _graphs(folder: Path) -> list[Subject]:
         "valid_fraction": (0.3,),
         "split_seed": (1,),
         "split_by": ("time",),
+        "csv": OTHER_CSV,
         "directed": SWITCH,
     }
 
@@ -1042,6 +1073,7 @@ def _points(folder: Path) -> Subject:
             "test_fraction": (0.5,),
             "split_seed": (1,),
             "split_by": ("time",),
+            "csv": OTHER_CSV,
             "model": (dataclasses.replace(model, depth=2), CloudMachine.Config()),
         }
         | {"valid_fraction": (0.3,)}
@@ -1130,6 +1162,7 @@ def _operators(folder: Path) -> Subject:
             "test_fraction": (0.5,),
             "split_seed": (1,),
             "split_by": ("time",),
+            "csv": OTHER_CSV,
             "valid_fraction": (0.3,),
         },
         task,
@@ -1199,7 +1232,7 @@ def _segmentation(folder: Path) -> Subject:
         | {"num_pixels": (9, None), "label_smoothing": (0.1,), "tile": ((4, 4),)}
         | {"augmentation": (MaskAugmentation.Config(horizontal_flip=1.0),)}
         | {"model": (dataclasses.replace(model, depth=2),), "valid_fraction": (0.3,)}
-        | {"test_fraction": (0.5,), "split_seed": (1,), "split_by": ("time",)}
+        | {"test_fraction": (0.5,), "split_seed": (1,), "split_by": ("time",), "csv": OTHER_CSV}
         | OF_TARGETS,
         task,
         make=lambda **settings: Segmentation.Config(**settings).build(),

@@ -18,7 +18,7 @@ from fredholm.cli.streams import FAILURE, USER_ERROR, discard, say
 from fredholm.distributed.processes import LostProcessError, current, leave, must_report, record
 from fredholm.tasks.files.terminal_text import one_line
 from fredholm.training.batches import LostWorkerError
-from fredholm.training.interruption import STOPPING, InterruptedRunError
+from fredholm.training.interruption import STOPPING, InterruptedRunError, signal_number
 from fredholm.training.memory import lacking_memory
 from fredholm.training.trainer import DivergedError
 
@@ -140,12 +140,6 @@ def _interruptible(ends_process: bool) -> Iterator[None]:
         for number in others:
             signal.signal(number, signal.SIG_DFL)
         sys.unraisablehook = unraisable
-
-
-def signal_number(error: BaseException | None) -> int:
-    """Returns the signal that a KeyboardInterrupt was raised for; SIGINT if it has none."""
-    given = error.args[0] if isinstance(error, KeyboardInterrupt) and error.args else None
-    return given if isinstance(given, int) else signal.SIGINT
 
 
 def _is_late_signal(error: Any) -> bool:

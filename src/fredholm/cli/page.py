@@ -4,10 +4,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fredholm.cli.error_reporting import error_line, signal_number
+from fredholm.cli.error_reporting import error_line
 from fredholm.report import missing_extra, write_page
 from fredholm.tasks.task import Task
-from fredholm.training.interruption import InterruptedRunError
+from fredholm.training.interruption import InterruptedRunError, signal_number
 from fredholm.training.progress import print_line
 
 SWITCH = "FREDHOLM_REPORT"

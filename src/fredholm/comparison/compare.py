@@ -25,7 +25,7 @@ from fredholm.tasks.files.read_record import recording_reads
 from fredholm.tasks.files.terminal_text import counted
 from fredholm.tasks.task import Task
 from fredholm.training.device import choose_device
-from fredholm.training.interruption import InterruptedRunError
+from fredholm.training.interruption import InterruptedRunError, signal_number
 from fredholm.training.progress import print_line
 from fredholm.training.run import Run, refuse_unusable
 from fredholm.training.storage.config_difference import first_difference
@@ -73,7 +73,7 @@ def compare(
     Raises:
         ValueError: the folder is not empty, or holds another comparison or one of other data; data without a validation
             split; a task without kernels, or fewer than two kernels that can run; minutes too few for one epoch each.
-        InterruptedRunError: on SIGINT, SIGTERM or SIGHUP, after all runs are saved.
+        InterruptedRunError: on SIGINT, SIGTERM or SIGHUP, after all runs are saved, or at once outside of a run.
         OSError: the disk is full; files written before are intact.
     """
     folder = Path(folder)
@@ -103,8 +103,8 @@ def compare(
             for line in _plan_lines(comparison, protocol):
                 print_line(line)
             run = _Run(folder, protocol, comparison)
-            run.learn_baselines()
-            with _naming_resume(folder):
+            with _naming_resume(run):
+                run.learn_baselines()
                 if count == 1 or tuple(tasks) != TASKS:
                     carry_out_here(run.first_jobs(), run.done, tasks)
                 else:
@@ -210,24 +210,26 @@ def _plan_lines(comparison: Comparison, protocol: Protocol) -> Iterator[str]:
     )
 
 
-@contextlib.contextmanager
-def _naming_resume(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except InterruptedRunError as error:
-        message = f"interrupted; all runs are saved in {folder}, and the same command with --resume goes on"
-        raise InterruptedRunError(error.signal_number, message) from None
-
-
 @final
 class _Run:
     """A comparison in progress: schedules its jobs and records their outcomes."""
 
     def __init__(self, folder: Path, protocol: Protocol, comparison: Comparison) -> None:
-        self._folder, self._protocol, self.comparison = folder, protocol, comparison
+        self.folder, self._protocol, self.comparison = folder, protocol, comparison
         self._numbers = itertools.count()
         self._waiting: dict[int, tuple[str, Callable[[Outcome], None]]] = {}
         """Row and outcome handler of each unfinished job."""
+
+    @property
+    def progress(self) -> str:
+        """How many kernels are done, for messages."""
+        rows = self.comparison.rows
+        done = [row for row in rows if row.reason or len(row.runs) == len(self._seeds(row))]
+        return f"{len(done)} of {counted(len(rows), 'kernel')} {'is' if len(done) == 1 else 'are'} done"
+
+    def _seeds(self, row: Row) -> tuple[int, ...]:
+        """The seeds that a row is trained with."""
+        return self.comparison.seeds if row.learns_by_steps else self.comparison.seeds[:1]
 
     def learn_baselines(self) -> None:
         """Adds the rows of models without a network that are still missing."""
@@ -274,9 +276,9 @@ class _Run:
             self._keep(self.comparison.with_row(dataclasses.replace(row, reason="no learning rate had a result")))
             return []
         self._keep(self.comparison.with_row(row))
-        shutil.rmtree(self._folder / name / SEARCH, ignore_errors=True)  # the rate that it found is in the row
-        seeds, found = self.comparison.seeds, {run.seed for run in row.runs}
-        missing = [seed for seed in (seeds if row.learns_by_steps else seeds[:1]) if seed not in found]
+        shutil.rmtree(self.folder / name / SEARCH, ignore_errors=True)  # the rate that it found is in the row
+        found = {run.seed for run in row.runs}
+        missing = [seed for seed in self._seeds(row) if seed not in found]
         jobs = list[tuple[int, Job]]()
         for seed in missing:
             run = self._protocol.run(row, seed, budget.epochs, row.learning_rate)
@@ -296,7 +298,7 @@ class _Run:
     def _job(self, row: Row, run: Run.Config, place: str, take: Callable[[Outcome], None]) -> tuple[int, Job]:
         number = next(self._numbers)
         self._waiting[number] = (row.name, take)
-        return number, Job(run, self._folder / row.name / place, reads_test=not place.startswith(SEARCH))
+        return number, Job(run, self.folder / row.name / place, reads_test=not place.startswith(SEARCH))
 
     def _take_rate(self, name: str, rung: Rung, outcomes: dict[float, Outcome], rate: float, outcome: Outcome) -> None:
         outcomes[rate] = outcome
@@ -340,7 +342,19 @@ class _Run:
 
     def _keep(self, comparison: Comparison) -> None:
         self.comparison = comparison
-        write_comparison(self._folder, comparison)
+        write_comparison(self.folder, comparison)
+
+
+@contextlib.contextmanager
+def _naming_resume(run: _Run) -> Iterator[None]:
+    """Makes errors of signals say what is done, where it is, and how to go on."""
+    try:
+        yield
+    except (InterruptedRunError, KeyboardInterrupt) as error:
+        is_at_once = isinstance(error, KeyboardInterrupt)
+        saved = "all runs are saved" + " as of their last checkpoints" * is_at_once
+        message = f"interrupted; {run.progress}, {saved} in {run.folder}, and the same command with --resume goes on"
+        raise InterruptedRunError(signal_number(error) if is_at_once else error.signal_number, message) from None
 
 
 def baseline_rows(task: Task) -> Iterator[BaselineRow]:

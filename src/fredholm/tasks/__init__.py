@@ -2,6 +2,7 @@
 
 from .fields.field_learning import FieldLearning
 from .fields.operator_learning import OperatorLearning
+from .files.delimited import CsvSettings
 from .forecasts.forecasting import Forecasting
 from .graphs.graph_learning import GraphLearning
 from .graphs.link_learning import LinkLearning
@@ -47,6 +48,7 @@ __all__ = [
     "TASKS",
     "Axis",
     "Batch",
+    "CsvSettings",
     "EpochTask",
     "Examples",
     "FieldLearning",

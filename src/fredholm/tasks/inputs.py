@@ -8,6 +8,7 @@ from typing import TypeVar, final
 from fredholm.tasks.splits.split_files import Split
 
 from .files.data_files import refuse_archive
+from .files.delimited import AS_FOUND, CsvSettings
 from .outputs import Outputs
 
 Found = TypeVar("Found")
@@ -33,17 +34,22 @@ class Inputs:
     outputs: Outputs = field(default_factory=Outputs)
     at: Path | None = None
 
-    def read(self, reader: Callable[[Path], Found]) -> Iterator[tuple[Path, Found]]:
+    def read(self, reader: Callable[[Path], Found], csv: CsvSettings = AS_FOUND) -> Iterator[tuple[Path, Found]]:
         """Yields each file with the result of the reader.
 
         The reader must detect everything that can be wrong with a file.
+
+        Args:
+            reader: reads a file.
+            csv: how .csv files are written.
 
         Raises:
             ValueError, OSError, ImportError: a file cannot be read, and `failed` is None.
         """
         for file in self.files:
             try:
-                found = reader(file)
+                with csv.reading_any():
+                    found = reader(file)
             except (ValueError, OSError, ImportError) as error:
                 if self.failed is None:
                     raise

@@ -19,6 +19,7 @@ from fredholm.models.model_settings import ModelSettings, Pretrained
 from fredholm.models.signal_model import replaced
 from fredholm.models.stack import Stack
 from fredholm.tasks.files.data_files import is_one_place
+from fredholm.tasks.files.delimited import AS_FOUND, CsvSettings
 from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Part, Splits, check_held_out
@@ -574,12 +575,14 @@ class SplitTask(Task, Generic[Part]):
             split_seed: seed of these splits.
             split_by: shares: the same share of every class, at random; time: the newest examples are the test split,
                 the next newest the validation split, where the data have times.
+            csv: how .csv files are written, where it does not show.
         """
 
         test_fraction: float = DEFAULT_TEST_FRACTION
         valid_fraction: float = DEFAULT_VALID_FRACTION
         split_seed: int = 0
         split_by: SplitBy = "shares"
+        csv: CsvSettings = AS_FOUND
 
         split_settings: ClassVar[tuple[str, ...]] = ("test_fraction", "valid_fraction", "split_seed", "split_by")
 

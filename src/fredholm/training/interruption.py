@@ -28,6 +28,12 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that stop a run: Ctrl-C, a request of the system, a closed terminal."""
 
 
+def signal_number(error: BaseException | None) -> int:
+    """Returns the signal that a KeyboardInterrupt was raised for; SIGINT if it has none."""
+    given = error.args[0] if isinstance(error, KeyboardInterrupt) and error.args else None
+    return given if isinstance(given, int) else signal.SIGINT
+
+
 @final
 class Interruption:
     """A context in which the first of the signals `STOPPING` only sets ``signal_number`` and prints that the run stops.

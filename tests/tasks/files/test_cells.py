@@ -61,16 +61,6 @@ def test_lines_with_commas_and_blanks_between_numbers_are_refused(tmp_path: Path
             read(tmp_path / name)
 
 
-@pytest.mark.parametrize(("mark", "message"), [(";", "semicolons"), ("\t", "tabs")])
-@pytest.mark.parametrize(("read", "header"), [(read_series, "time v"), (read_fields, "x v"), (read_cloud, "x y z")])
-def test_errors_name_other_separators_between_cells(
-    read: Any, header: str, mark: str, message: str, tmp_path: Path
-) -> None:
-    (tmp_path / "a.csv").write_text(header.replace(" ", mark) + "\n" + mark.join("01" * 2) + "\n")
-    with refused(ValueError, "a.csv, line 1: has one cell", f"expected commas between cells, not {message}"):
-        read(tmp_path / "a.csv")
-
-
 @pytest.mark.parametrize("column", ["series", "unique_id"])
 def test_rows_without_a_series_are_refused(column: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"{column},time,v\na,0,1\n,1,2\n")
@@ -179,7 +169,7 @@ def test_numbers_with_decimal_commas_are_not_read_as_classes() -> None:
 
     with refused(ValueError, "row 1: '0,5' looks like a number with a decimal comma; write points"):
         answers_of_cells({"label": ["2", "0,5", "-1,25"]}, None, place)
-    with refused(ValueError, "row 1: '1,476,775' looks like a number", "or leave commas between thousands out"):
+    with refused(ValueError, "row 1: '1,476,775' looks like a number", "leave commas between thousands out"):
         answers_of_cells({"label": ["200", "1,476,775", "12,000.5"]}, None, place)
     amounts = [f"${1000 + i:,}.50" for i in range(30)]
     with refused(ValueError, "row 0: '$1,000.50' looks like a number with a sign; write 1000.50, or set target to"):

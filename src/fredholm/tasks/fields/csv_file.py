@@ -1,13 +1,12 @@
 """Samples of functions in a CSV file, with a row per sample."""
 
-import csv
-import io
 from pathlib import Path
 
 import torch
 
 from fredholm.tasks.files.cells import parse_present
-from fredholm.tasks.files.table_text import check_commas, csv_fault, csv_text, first_repeated
+from fredholm.tasks.files.delimited import NO_RECORD, DelimitedFile
+from fredholm.tasks.files.table_text import first_repeated
 
 from .field_set import FieldSet, pack
 
@@ -23,7 +22,7 @@ def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[s
     The column `field` names the function of each row; without it all rows are of one.
 
     Args:
-        path: path of the file, UTF-8; gzipped if its name ends in .gz; or a .parquet file with these columns.
+        path: path of the file (`DelimitedFile`), or a .parquet file with these columns.
         coordinates: columns that are coordinates, in order; empty: the existing ones of x, y and z.
         channels: columns that are values, in order; None: all other columns, at least one.
 
@@ -31,16 +30,16 @@ def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[s
         ValueError: the file cannot be read, a column is missing or repeated, the columns x, y and z are only partly
             used, a row has another number of cells, or a cell is no number. The message names file, line and column.
     """
-    rows = csv.reader(io.StringIO(csv_text(path), newline=""))
+    file = DelimitedFile(path)
+    rows = file.records()
     found: dict[str, tuple[list[list[float]], list[list[float]]]] = {}
-    try:
-        header = [name.strip() for name in next(rows, [])]
-        check_commas(header)
+    with file.naming_lines():
+        header = [name.strip() for name in next(rows, NO_RECORD).cells]
         coordinates, channels = _columns(header, coordinates, channels)
         place = {name: i for i, name in enumerate(header)}
         places, numbers = ([place[name] for name in names] for names in (coordinates, channels))
         key = place.get(FIELD)
-        for cells in rows:
+        for _, cells in rows:
             if not cells:
                 continue
             if len(cells) != len(header):
@@ -50,8 +49,6 @@ def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[s
             pos, values = found.setdefault("" if key is None else cells[key].strip(), ([], []))
             pos.append([_number(cells[at], header[at]) for at in places])
             values.append([_number(cells[at], header[at]) for at in numbers])
-    except (ValueError, csv.Error) as error:
-        raise ValueError(f"{path}, line {max(rows.line_num, 1)}: {csv_fault(error)}") from error
     if not found:
         raise ValueError(f"{path}: has no rows below its header; expected at least one sample")
     return FieldSet(

@@ -173,7 +173,7 @@ class FieldLearning(SplitTask[FieldSet]):
         @property
         def prediction_settings(self) -> tuple[str, ...]:
             """See `Task.Config.prediction_settings`."""
-            return ("refine_steps", "refine_rate", "spline", "spline_kernel", "spline_length", "answer")
+            return ("csv", "refine_steps", "refine_rate", "spline", "spline_kernel", "spline_length", "answer")
 
         def __post_init__(self) -> None:
             for name, allowed in (("frame", get_args(FrameName)), ("field", get_args(FieldName))):
@@ -311,7 +311,9 @@ class FieldLearning(SplitTask[FieldSet]):
         config = self.config
         if not config.data:
             raise ValueError("no samples are given; pass a .csv or .npz file of them, or images")
-        return divided(open_fields(config.data, coordinates=config.coordinates), config)
+        with config.csv.reading(config.data):
+            found = open_fields(config.data, coordinates=config.coordinates)
+        return divided(found, config)
 
     def _learn_facts(self) -> Facts:
         """Learns the facts of the training split; a constant channel has deviation 1, so that it becomes 0."""
@@ -516,7 +518,7 @@ class FieldLearning(SplitTask[FieldSet]):
         """
         self.config.answer.check(inputs.outputs, inputs.at)
         found: list[tuple[Path, Evaluated]] = []
-        for file, predicted in inputs.read(lambda file: self._predicted(model, file, inputs, device)):
+        for file, predicted in inputs.read(lambda file: self._predicted(model, file, inputs, device), self.config.csv):
             found += [(file, one) for one in predicted]
         answer, facts = self.config.answer, self._facts
         return answered(answer, inputs.outputs, found, facts.coordinates, facts.target_channels)

@@ -211,7 +211,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         @property
         def prediction_settings(self) -> tuple[str, ...]:
             """See `Task.Config.prediction_settings`."""
-            return ("answer",)
+            return ("answer", "csv")
 
         def __post_init__(self) -> None:
             if self.loss not in get_args(Loss):
@@ -334,13 +334,14 @@ class OperatorLearning(DividedTask[FieldSet]):
         config = self.config
         if not config.data:
             raise ValueError("no functions are given; pass an .npz file, a .csv table, or a folder with two tables")
-        return open_functions(
-            config.data,
-            coordinates=config.coordinates,
-            targets=config.targets,
-            problem=config.problem,
-            resolution=config.resolution,
-        )
+        with config.csv.reading(config.data):
+            return open_functions(
+                config.data,
+                coordinates=config.coordinates,
+                targets=config.targets,
+                problem=config.problem,
+                resolution=config.resolution,
+            )
 
     @cached_property
     def _split(self) -> Parts:
@@ -644,7 +645,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         answer.check(outputs, inputs.at)
         found: list[tuple[Path, Evaluated]] = []
         compared: list[tuple[FieldSet, Evaluated]] = []
-        for file, answers in inputs.read(lambda file: self._predicted(model, file, inputs, device)):
+        for file, answers in inputs.read(lambda file: self._predicted(model, file, inputs, device), self.config.csv):
             found += [(file, predicted) for _, predicted in answers]
             compared += answers[: DRAWN - len(compared)]
         if outputs.comparison is not None and compared:

@@ -17,6 +17,7 @@ MISSING = frozenset({"", "?", "nan", "na", "n/a", "null", "none"})
 """Spellings of a missing value, in lower case."""
 _WITH_COMMA = re.compile(r"[-+]?[\d.]*\d,\d[\d.,]*")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_WHOLE = re.compile(r"[-+]?\d+\.0+")
 _SIGNS = "$€£¥% "
 """Signs of amounts and shares, which may precede or follow a number."""
 _BLANKS_ALONE = re.compile(r"[^\s,]\s+[^\s,]")
@@ -44,14 +45,22 @@ def has_commas(word: str) -> bool:
 def about_commas(words: Sequence[str]) -> str:
     """Describes the commas in numbers for a message, with advice on how to write them."""
     if all("," not in word or _THOUSANDS.fullmatch(word) for word in words):
-        return "a decimal comma, or one between thousands; write points, or leave commas between thousands out"
-    return "a decimal comma; write points"
+        return (
+            "a decimal comma, or one between thousands; write points, leave commas between thousands out, or name the "
+            "decimal mark of a .csv file (csv.decimal=comma or csv.decimal=point)"
+        )
+    return "a decimal comma; write points, or name the decimal mark of a .csv file (csv.decimal=comma)"
 
 
 def without_signs(word: str) -> str:
     """Returns a word without surrounding signs of amounts and shares, and without commas between thousands."""
     bare = word.strip(_SIGNS)
     return bare.replace(",", "") if _THOUSANDS.fullmatch(bare) else bare
+
+
+def as_whole(word: str) -> str:
+    """Returns a whole number without decimals, as pandas writes them where a cell of the column is missing."""
+    return word.partition(".")[0] if _WHOLE.fullmatch(word) else word
 
 
 def is_number(word: str) -> bool:
@@ -66,7 +75,10 @@ def is_number(word: str) -> bool:
 def _refuse_commas(word: str) -> None:
     """Raises a ValueError where a number has commas, as decimal or thousands separators."""
     if has_commas(word):
-        raise ValueError(f"{word!r} has a comma; write a point before decimals, and nothing between thousands")
+        raise ValueError(
+            f"{word!r} has a comma; write a point before decimals, and nothing between thousands, or name the decimal "
+            "mark of a .csv file (csv.decimal=comma or csv.decimal=point)"
+        )
 
 
 def cells_of_line(line: str) -> list[str]:

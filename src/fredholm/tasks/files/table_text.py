@@ -1,47 +1,25 @@
-"""Tables as CSV text, also from binary files."""
+"""Parts of reading tables as CSV text: faults of rows, names of columns, text of binary files."""
 
 import csv
 import io
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from fredholm.tasks.text import read_text
-
-from .arrow_table import PARQUET, check_pyarrow
+from .arrow_table import check_pyarrow
 from .data_files import open_file, size_of_file
 from .limits import COUNTED, check_counted
-
-
-def csv_text(path: Path) -> str:
-    """Returns a table as CSV text: the rows of a .parquet file below a header, or the content of other files.
-
-    Raises:
-        ValueError: the file cannot be read, see `read_text`; or a .parquet file exceeds the limit of cells.
-        ImportError: it is a .parquet file, and pyarrow is not installed.
-    """
-    return _of_parquet(path) if path.suffix.lower() == PARQUET else read_text(path)
 
 
 def csv_fault(error: Exception) -> str:
     """Describes a malformed row, with advice where Python's message has none."""
     reason = str(error)
+    if reason.endswith("expected after '\"'"):
+        return f"{reason}: a cell in quotation marks goes on behind them; double each mark within a cell"
     if reason == "unexpected end of data":
         return "a quotation mark opens a cell and none closes it; close it, or double the mark within a cell"
     if reason.startswith("field larger than field limit"):
         return f"a cell is longer than {csv.field_size_limit():,} letters; cut it, or write the rows to a .jsonl file"
     return reason
-
-
-def check_commas(names: Sequence[str], tabs: str = "tabs") -> None:
-    """Raises a ValueError where the header of a .csv file is one cell that contains other separators.
-
-    Args:
-        names: cells of the header.
-        tabs: description of tabs for the message.
-    """
-    for mark, separators in (("\t", tabs), (";", "semicolons")):
-        if len(names) == 1 and mark in names[0]:
-            raise ValueError(f"has one cell, {names[0].strip()!r}; expected commas between cells, not {separators}")
 
 
 def first_repeated(names: Sequence[str]) -> int | None:
@@ -69,7 +47,13 @@ def columns_by_word(names: Sequence[str], usual: Collection[str]) -> dict[str, s
     return found
 
 
-def _of_parquet(path: Path) -> str:
+def parquet_as_csv(path: Path) -> str:
+    """Returns the rows of a .parquet file as CSV text below a header.
+
+    Raises:
+        ValueError: the file cannot be read, or exceeds the limit of cells.
+        ImportError: pyarrow is not installed.
+    """
     check_pyarrow(path)
     import pyarrow
     import pyarrow.csv

@@ -225,7 +225,7 @@ class Forecasting(SplitTask[WindowSet]):
         @property
         def prediction_settings(self) -> tuple[str, ...]:
             """See `Task.Config.prediction_settings`."""
-            return ()
+            return ("csv",)
 
         def __post_init__(self) -> None:
             for name in ("horizon", "context", "season", "num_windows"):
@@ -304,8 +304,10 @@ class Forecasting(SplitTask[WindowSet]):
         config = self.config
         if not config.data:
             raise ValueError("no series are given; pass a .csv, .parquet, .ts or .npz file of them")
+        with config.csv.reading(config.data):
+            series = open_long(data_path(config.data), bin=config.bin)
         return History(
-            open_long(data_path(config.data), bin=config.bin),
+            series,
             config.data,
             predicted=config.channels,
             known=config.known,
@@ -687,7 +689,7 @@ class Forecasting(SplitTask[WindowSet]):
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each sample after the end of a series: `file`, `series`, `time`, and each predicted channel."""
         facts, rows = self._facts, list[Prediction]()
-        for file, found in inputs.read(lambda file: self._read(file, inputs)):
+        for file, found in inputs.read(lambda file: self._read(file, inputs), self.config.csv):
             for each, levels, number in zip(found, *self.forecasts(model, found, device), strict=True):
                 end = self.end_of(each)
                 for h in range(facts.horizon):

@@ -120,7 +120,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         @property
         def prediction_settings(self) -> tuple[str, ...]:
             """See `Task.Config.prediction_settings`."""
-            return ()
+            return ("csv",)
 
         def __post_init__(self) -> None:
             if self.num_folds is None:
@@ -219,7 +219,8 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         config = self.config
         if not config.data:
             raise ValueError("no graphs are given; pass a folder of tables or an .npz file")
-        graphs = open_graphs(config.data, is_directed=config.directed)
+        with config.csv.reading(config.data):
+            graphs = open_graphs(config.data, is_directed=config.directed)
         if graphs.answers is None:
             hint = "; fredholm train nodes predicts classes of nodes" if graphs.node_labels is not None else ""
             raise ValueError(f"{config.data} has no labels and no targets of graphs{hint}; give each graph one")
@@ -363,7 +364,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         Files are as in training; labels, targets and splits may be absent, and are not read.
         """
         rows: list[Prediction] = []
-        for file, found in inputs.read(self._read):
+        for file, found in inputs.read(self._read, self.config.csv):
             for name, outputs in zip(found.names, self.outputs(model, found, device), strict=True):
                 cells, probabilities = self.target.answer(outputs)
                 rows.append(Prediction(file, {"graph": name, **cells}, probabilities))

@@ -142,7 +142,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         @property
         def prediction_settings(self) -> tuple[str, ...]:
             """See `Task.Config.prediction_settings`."""
-            return ("data",)
+            return ("csv", "data")
 
         def __post_init__(self) -> None:
             super().__post_init__()
@@ -484,7 +484,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         except (ValueError, OSError) as error:
             message = f"predicting links needs the graph of the run: {error}; say where it lies by data='PATH'"
             raise ValueError(message) from error
-        queries = list(inputs.read(lambda file: _read_pairs(file, names)))
+        queries = list(inputs.read(lambda file: _read_pairs(file, names), self.config.csv))
         for (file, pairs), logits in zip(
             queries, self._logits_of(model, [pairs for _, pairs in queries], device), strict=True
         ):

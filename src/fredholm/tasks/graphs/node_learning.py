@@ -162,7 +162,7 @@ class NodeLearning(BlendingTask[NodeSet], OneGraphTask[NodeSet]):
         @property
         def prediction_settings(self) -> tuple[str, ...]:
             """See `Task.Config.prediction_settings`."""
-            return ()
+            return ("csv",)
 
         def __post_init__(self) -> None:
             super().__post_init__()
@@ -207,7 +207,8 @@ class NodeLearning(BlendingTask[NodeSet], OneGraphTask[NodeSet]):
             nodes. Its outputs spread along the edges where most neighbours are alike. Degrees and surroundings are
             inputs too where they predict better than features alone, or where there are no features.
             """
-            has_features = bool(open_graphs(self.data, is_directed=self.directed).feature_names)
+            with self.csv.reading(self.data):
+                has_features = bool(open_graphs(self.data, is_directed=self.directed).feature_names)
             if not has_features and not (self.inputs.num_walks or self.inputs.degrees or self.inputs.surroundings):
                 return self._with_structure()._recommended(effort, start)
             default, task = NodeLearning.Config(), self.build()
@@ -505,7 +506,7 @@ class NodeLearning(BlendingTask[NodeSet], OneGraphTask[NodeSet]):
         A file is one graph, that of training or another; labels and splits may be absent, and are not read.
         """
         rows: list[Prediction] = []
-        for file, found in inputs.read(self._read):
+        for file, found in inputs.read(self._read, self.config.csv):
             outputs = self._outputs_of(model, found, file, device)
             for node, (cells, probabilities) in zip(found.node_names, map(self.target.answer, outputs), strict=True):
                 rows.append(Prediction(file, {"node": node, **cells}, probabilities))

@@ -111,7 +111,8 @@ class OneGraphTask(DividedTask[Part]):
         config = self._of_graph
         if not config.data:
             raise ValueError("no graph is given; pass a folder of tables or an .npz file")
-        graph = open_graphs(config.data, is_directed=config.directed)
+        with config.csv.reading(config.data):
+            graph = open_graphs(config.data, is_directed=config.directed)
         self._refuse(graph)
         if len(graph) != 1:
             raise ValueError(f"{config.data} holds {len(graph)} graphs; expected one")

@@ -361,7 +361,8 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
         config = self.config
         if not config.data:
             raise ValueError("no images with text are given; pass a .jsonl file, a folder of them, or an .npz file")
-        return open_image_texts(config.data, image_size=config.image_size)
+        with config.csv.reading(config.data):
+            return open_image_texts(config.data, image_size=config.image_size)
 
     @cached_property
     def _split(self) -> Parts:

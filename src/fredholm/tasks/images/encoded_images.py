@@ -7,7 +7,7 @@ from typing import NamedTuple, final
 
 from torch import Tensor
 
-from fredholm._progress import ProgressBar
+from fredholm.tasks.files.read_every import read_every
 from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.targets import Answers
@@ -16,6 +16,9 @@ from .dataset import ImageDataset
 from .decoding_cache import DecodingCache
 from .read import EncodedImage, is_grey, read_images, size_of
 from .resize import check_image_size, common_size
+
+SEARCHED = 10_000
+"""Images among which all broken ones are looked for, once one cannot be decoded."""
 
 
 @final
@@ -75,7 +78,15 @@ class EncodedImages(ImageDataset):
         return self._name_of(index)
 
     def _decode(self, indices: Tensor) -> Tensor:
-        return read_images([self._sources[index] for index in indices.tolist()], self._channels, self._image_size)
+        def read(sources: Sequence[Path | EncodedImage]) -> Tensor:
+            return read_images(sources, self._channels, self._image_size)
+
+        try:
+            return read([self._sources[index] for index in indices.tolist()])
+        except ValueError:
+            if len(self._sources) <= SEARCHED:
+                read_every(self._sources, lambda source: read([source]), "looking for other broken images")
+            raise
 
 
 def image_files(
@@ -129,10 +140,13 @@ def inspect(sources: Iterable[Path | EncodedImage], image_size: tuple[int, int] 
         num_train: the number of training images, at least 1.
 
     Raises:
-        ValueError: an image cannot be read.
+        ValueError: images cannot be read.
     """
-    bar = ProgressBar(sources, desc="reading image headers", unit="file", delay=1.0, leave=False, disable=None)
-    found = [(is_grey(source), (0, 0) if image_size is not None else size_of(source)) for source in bar]
+
+    def read(source: Path | EncodedImage) -> tuple[bool, tuple[int, int]]:
+        return is_grey(source), (0, 0) if image_size is not None else size_of(source)
+
+    found = read_every(sources, read, "reading image headers")
     channels, sizes = (1 if all(grey for grey, _ in found) else 3), [size for _, size in found]
     if len(set(sizes)) == 1:
         return Headers(channels, image_size or sizes[0], None)

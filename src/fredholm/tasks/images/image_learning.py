@@ -415,7 +415,8 @@ class ImageLearning(BlendingTask[ImageDataset]):
 
     def _open(self) -> Splits[ImageDataset]:
         config = self.config
-        given = open_images(config.data, image_size=config.image_size, kind=config.target)
+        with config.csv.reading(config.data):
+            given = open_images(config.data, image_size=config.image_size, kind=config.target)
         found = divided(given, config, needs_valid=self.learns_by_steps)
         self._warn_of_absent("test", found.test)
         self._warn_of_absent("valid", given.valid)

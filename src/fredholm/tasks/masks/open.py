@@ -1,19 +1,17 @@
 """Opening of every source of images with masks: a folder of files, or an .npz file."""
 
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from fredholm._progress import ProgressBar
 from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.files.read_every import read_every
 from fredholm.tasks.files.table_text import columns_by_word
 from fredholm.tasks.files.terminal_text import first_few
 from fredholm.tasks.images.read import IMAGE_SUFFIXES, is_grey, size_of
@@ -205,14 +203,12 @@ def _by_stem(folder: Path) -> dict[str, Path]:
     return found
 
 
-def _inspected(pairs: list[_Pair], num_classes: int | None) -> "Iterator[_Inspected]":
+def _inspected(pairs: list[_Pair], num_classes: int | None) -> list[_Inspected]:
     """Reads the headers of all images and the values of all masks, several at a time, in order."""
     pool = ThreadPoolExecutor(min(len(pairs), os.cpu_count() or 1))
     try:
-        found = pool.map(partial(_inspect, num_classes=num_classes), pairs)
-        yield from ProgressBar(
-            found, desc="reading masks", total=len(pairs), unit="file", delay=1.0, leave=False, disable=None
-        )
+        found = [pool.submit(_inspect, pair, num_classes) for pair in pairs]
+        return read_every(found, Future.result, "reading masks")
     finally:
         pool.shutdown(cancel_futures=True)
 

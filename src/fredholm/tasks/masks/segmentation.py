@@ -261,7 +261,8 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         """All images."""
         if not self.config.data:
             raise ValueError("no images are given; pass a folder with images and masks, or an .npz file")
-        return open_masks(self.config.data, image_size=self.config.image_size)
+        with self.config.csv.reading(self.config.data):
+            return open_masks(self.config.data, image_size=self.config.image_size)
 
     @cached_property
     def _split(self) -> Parts:

@@ -10,7 +10,8 @@ import numpy as np
 
 from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.cells import cells_of_line, parse_present
-from fredholm.tasks.files.table_text import check_commas, csv_fault, csv_text, first_repeated
+from fredholm.tasks.files.delimited import NO_RECORD, DelimitedFile
+from fredholm.tasks.files.table_text import first_repeated
 from fredholm.tasks.text import read_text
 
 from .mesh_file import SURFACES, read_mesh
@@ -161,10 +162,10 @@ def _read_xyz(path: Path, channels: tuple[str, ...] | None) -> Cloud:
 
 
 def _read_csv(path: Path, channels: tuple[str, ...] | None) -> Cloud:
-    rows = csv.reader(io.StringIO(csv_text(path), newline=""))
-    try:
-        header = [name.strip() for name in next(rows, [])]
-        check_commas(header)
+    file = DelimitedFile(path)
+    rows = file.records()
+    with file.naming_lines():
+        header = [name.strip() for name in next(rows, NO_RECORD).cells]
         words = [name.lower() if name.lower() in _USUAL else name for name in header]
         if (i := first_repeated(words)) is not None:
             raise ValueError(f"column {header[i]!r} is there twice")
@@ -178,7 +179,7 @@ def _read_csv(path: Path, channels: tuple[str, ...] | None) -> Cloud:
         read = [name for name in words if name in known]
         cells: dict[str, list[float]] = {name: [] for name in read}
         labels: list[str] = []
-        for row in rows:
+        for _, row in rows:
             if not row:
                 continue
             if len(row) != len(header):
@@ -192,8 +193,6 @@ def _read_csv(path: Path, channels: tuple[str, ...] | None) -> Cloud:
                 labels.append(row[place[LABEL]].strip())
                 if not labels[-1]:
                     raise ValueError("column 'label' is empty; expected the point's class")
-    except (ValueError, csv.Error) as error:
-        raise ValueError(f"{path}, line {max(rows.line_num, 1)}: {csv_fault(error)}") from error
     pos = np.stack([np.array(cells.pop(axis), np.float64) for axis in AXES], axis=1)
     columns = {name: np.array(values) for name, values in cells.items()}
     return _of_columns(path, pos, columns | ({LABEL: np.array(labels)} if LABEL in words else {}))

@@ -7,12 +7,12 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from fredholm._progress import ProgressBar
 from fredholm._settings import check_count, refuse_idle
 from fredholm.tasks.files.data_files import data_path, files_below
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part, rows_of_part
 from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.files.read_every import read_every
 from fredholm.tasks.splits.split_files import SPLITS, Split, split_folders
 from fredholm.tasks.splits.split_marks import SplitMarks
 from fredholm.tasks.targets import ClassAnswers, Kind, NumberAnswers
@@ -202,15 +202,14 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _read_all(paths: list[Path], num_samples: int, normals: bool, channels: tuple[str, ...]) -> list[Cloud]:
-    clouds = []
-    for file in ProgressBar(paths, desc="reading clouds", unit="file", delay=1.0, leave=False, disable=None):
+    def read(file: Path) -> Cloud:
         kind = file.suffix.lower()
         named = (channels or None) if kind in _UNNAMED else None
         if kind == ".npz":
-            clouds.append(_single(file, named))
-        else:
-            clouds.append(read_cloud(file, num_samples=num_samples, normals=normals, channels=named))
-    return clouds
+            return _single(file, named)
+        return read_cloud(file, num_samples=num_samples, normals=normals, channels=named)
+
+    return read_every(paths, read, "reading clouds")
 
 
 def _single(file: Path, channels: tuple[str, ...] | None) -> Cloud:

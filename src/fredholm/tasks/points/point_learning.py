@@ -184,7 +184,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         def prediction_settings(self) -> tuple[str, ...]:
             """See `Task.Config.prediction_settings`."""
             of_votes = ("augmentation",) if self.votes > 1 else ()
-            return "num_samples", "normals", "num_points", "num_centres", "votes", *of_votes
+            return "csv", "num_samples", "normals", "num_points", "num_centres", "votes", *of_votes
 
         def __post_init__(self) -> None:
             if self.target not in (None, *get_args(Predicted)):
@@ -355,13 +355,15 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         config = self.config
         if not config.data:
             raise ValueError("no clouds are given; pass a folder of meshes or clouds, or an .npz file")
-        return open_points(
-            config.data,
-            num_samples=config.num_samples,
-            normals=config.normals,
-            channels=config.channels,
-            kind=None if config.target in (None, "points") else "number" if config.target == "number" else "class",
-        )
+        kind = None if config.target in (None, "points") else "number" if config.target == "number" else "class"
+        with config.csv.reading(config.data):
+            return open_points(
+                config.data,
+                num_samples=config.num_samples,
+                normals=config.normals,
+                channels=config.channels,
+                kind=kind,
+            )
 
     @cached_property
     def _split(self) -> Parts:
@@ -607,7 +609,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             singles = [file for file in inputs.files if file.suffix.lower() not in ARRAY_SUFFIXES]
             inputs.outputs.check_folder([(file, f"{file.stem}.csv") for file in singles])
         rows: list[Prediction] = []
-        for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
+        for file, found in inputs.read(lambda file: self._read(file, inputs.part), self.config.csv):
             for i, predicted in enumerate(self.probabilities(model, found, device)):
                 name = found.names[i].removeprefix(str(file)).removeprefix(":")
                 rows += self._answer(file, name, found.select(torch.tensor([i])), predicted, inputs.outputs)

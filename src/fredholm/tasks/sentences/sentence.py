@@ -208,7 +208,14 @@ def read_tables(
                 raise ValueError(f"{file.path}: has no column {name!r}; the columns are {', '.join(file.names)}")
     reading = _Reading(files, columns, is_labelled=is_labelled, weights=weights)
     states = [(str(file.path.resolve()), *FileState.of(recorded(file.path))) for file in files]
-    key = ("sentences", states, columns.text, columns.second, [file.names for file in files])
+    key = (
+        "sentences",
+        states,
+        columns.text,
+        columns.second,
+        [file.names for file in files],
+        [file.form for file in files],
+    )
     content = CacheEntry(*key).array(reading.encoded, np.uint8)
     if not reading.is_done:
         for _ in reading.encoded():

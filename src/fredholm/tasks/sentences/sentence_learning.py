@@ -151,7 +151,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         @property
         def prediction_settings(self) -> tuple[str, ...]:
             """See `Task.Config.prediction_settings`."""
-            return ("columns",)
+            return ("columns", "csv")
 
         def __post_init__(self) -> None:
             self.model.check()
@@ -269,15 +269,16 @@ class SentenceLearning(TargetTask[SentenceSet]):
         config = self.config
         if not config.data:
             raise ValueError("no sentences are given; pass a .csv, .tsv or .jsonl file or a folder of them")
-        return open_sentences(
-            config.data,
-            text_column=config.text_column,
-            second_column=config.second_column,
-            label_columns=config.label_columns,
-            weights=config.weights,
-            columns=config.columns,
-            kind=config.target,
-        )
+        with config.csv.reading(config.data):
+            return open_sentences(
+                config.data,
+                text_column=config.text_column,
+                second_column=config.second_column,
+                label_columns=config.label_columns,
+                weights=config.weights,
+                columns=config.columns,
+                kind=config.target,
+            )
 
     def _open(self) -> Splits[SentenceSet]:
         return divided(self._sentences.splits, self.config, needs_valid=self.learns_by_steps)
@@ -452,7 +453,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         Files are tables as in training. Labels may be absent; present ones are checked.
         """
         rows: list[Prediction] = []
-        for _, sentences in inputs.read(self._read):
+        for _, sentences in inputs.read(self._read, self.config.csv):
             answers = map(self.target.answer, self.outputs(model, sentences, device))
             rows += [
                 Prediction(sentence.path, {"line": sentence.line, **cells}, probabilities)

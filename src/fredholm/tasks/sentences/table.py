@@ -1,11 +1,9 @@
 """Rows of a CSV, TSV, JSONL, Parquet or Arrow file, each cell with the name of its column."""
 
-import csv
 import datetime
 import decimal
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +11,10 @@ from typing import Any, NamedTuple, final
 
 from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES, ArrowTable
 from fredholm.tasks.files.dates import duration
+from fredholm.tasks.files.delimited import DelimitedFile, Record
 from fredholm.tasks.files.limits import COUNTED, check_counted
-from fredholm.tasks.files.table_text import check_commas, csv_fault, first_repeated
-from fredholm.tasks.text import JSONL_SUFFIXES, json_lines, text_chunks
+from fredholm.tasks.files.table_text import first_repeated
+from fredholm.tasks.text import JSONL_SUFFIXES, json_lines
 
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *JSONL_SUFFIXES, *COLUMN_SUFFIXES)
 
@@ -59,13 +58,14 @@ def read_table(path: Path, columns: tuple[str, ...] = ()) -> Table:
 
 @final
 class TableFile:
-    """A table in UTF-8 whose rows are read one after the other; gzipped if its name ends in .gz.
+    """A table whose rows are read one after the other; gzipped if its name ends in .gz.
 
-    In .csv, cells are separated by commas and may be quoted; in .tsv they are separated by tabs, and quotation marks
-    are part of a cell. Empty lines are skipped; in a table of one column, those between rows are rows with an empty
-    cell. In .jsonl every line is an object; its texts, numbers and booleans are cells, and so are lists of them, with
-    items joined by |. So they are in .parquet and .arrow (`ArrowTable`), where dates are cells in ISO 8601, and times
-    of day and durations are numbers of seconds. Whole numbers are equal cells, saved as integers or not.
+    Marks between cells of .csv and .tsv, decimal marks and encodings are those of `DelimitedFile`, and `CsvSettings`
+    name them where they do not show. Empty lines are skipped; in a table of one column, those between rows are rows
+    with an empty cell. In .jsonl every line is an object; its texts, numbers and booleans are cells, and so are lists
+    of them, with items joined by |. So they are in .parquet and .arrow (`ArrowTable`), where dates are cells in ISO
+    8601, and times of day and durations are numbers of seconds. Whole numbers are equal cells, saved as integers or
+    not.
 
     Args:
         path: the file.
@@ -85,12 +85,14 @@ class TableFile:
         self._arrow = ArrowTable(path) if path.name.lower().endswith(COLUMN_SUFFIXES) else None
         if columns and (self._is_jsonl or self._arrow is not None):
             raise ValueError(f"{path}: columns={columns} has no effect here, where columns have names; leave it out")
+        self._delimited: DelimitedFile | None = None
         if self._arrow is not None:
             self.names: tuple[str, ...] = self._arrow.names
         elif self._is_jsonl:
             self.names = tuple(next(self.rows()).cells)
         else:
-            self.names = columns or _names(path, self._records(), is_csv=self._is_csv)
+            self._delimited = DelimitedFile(path, columns)
+            self.names = columns or _names(path, self._delimited.records())
 
     def rows(self, columns: Sequence[str] = ()) -> Iterator[Row]:
         """Yields the rows, at least one; errors are raised when reading reaches them.
@@ -102,9 +104,14 @@ class TableFile:
         for found, row in enumerate(self._rows(columns)):  # noqa: B007 - whether there was one
             yield row
         if found < 0:
-            has_header = not (self._columns or self._is_jsonl or self._arrow is not None)
+            has_header = self._delimited is not None and not self._columns
             where = " below its header" if has_header else ""
             raise ValueError(f"{self.path}: has no rows{where}; expected at least one")
+
+    @property
+    def form(self) -> tuple[str, ...]:
+        """See `DelimitedFile.form`; () for other kinds of files."""
+        return () if self._delimited is None else self._delimited.form
 
     def all_names(self) -> tuple[str, ...]:
         """Names of the columns of any row, even with an empty cell; for .jsonl, reads all lines."""
@@ -121,60 +128,21 @@ class TableFile:
     def _rows(self, columns: Sequence[str]) -> Iterator[Row]:
         if self._arrow is not None:
             return read_rows(self._arrow, columns)
-        if self._is_jsonl:
+        if self._delimited is None:
             return _objects(json_lines(self.path))
-        return _below_header(self.path, self._records(), self._columns, is_csv=self._is_csv)
-
-    @property
-    def _is_csv(self) -> bool:
-        return Path(self.path.name.lower().removesuffix(".gz")).suffix != ".tsv"
-
-    def _records(self) -> "Iterator[_Record]":
-        """Yields the cells of each record, none for an empty line, with the line where it begins."""
-        quoting = csv.QUOTE_MINIMAL if self._is_csv else csv.QUOTE_NONE
-        delimiter, line = "," if self._is_csv else "\t", 1
-        reader = csv.reader(_lines(text_chunks(self.path)), delimiter=delimiter, quoting=quoting, strict=True)
-        try:
-            for cells in reader:
-                yield _Record(line, cells if len(cells) > 1 or "".join(cells).strip() else [""] * (cells == [""]))
-                line = reader.line_num + 1
-        except csv.Error as error:
-            raise ValueError(f"{self.path}, line {line}: {csv_fault(error)}") from error
-
-
-class _Record(NamedTuple):
-    line: int
-    cells: list[str]
+        return _below_header(self._delimited, self._columns)
 
 
 _EMPTY: tuple[list[str], ...] = ([], [""])
 """The cells of a line without a letter, and of one with an empty cell in quotation marks."""
 
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|[\r\n])|[^\r\n]+")
 
-
-def _lines(chunks: Iterable[str]) -> Iterator[str]:
-    """Yields the lines of a text with their ends: CRLF, LF or CR."""
-    waiting = ""
-    for chunk in chunks:
-        lines: list[str] = _LINE.findall(waiting + chunk)
-        waiting = "" if chunk.endswith("\n") else lines.pop()  # where it ends in \r, \n may follow
-        yield from lines
-    if waiting:
-        yield waiting
-
-
-def _names(path: Path, records: Iterator[_Record], *, is_csv: bool) -> tuple[str, ...]:
+def _names(path: Path, records: Iterator[Record]) -> tuple[str, ...]:
     """The names of the columns in the first line."""
     for line, cells in records:
         if cells in _EMPTY:
             continue
         names = tuple(cell.strip() for cell in cells)
-        if is_csv:
-            try:
-                check_commas(names, tabs="tabs; a file with these is called .tsv")
-            except ValueError as error:
-                raise ValueError(f"{path}, line {line}: {error}") from error
         if (i := first_repeated(names)) is not None:
             raise ValueError(
                 f"{path}, line {line}: column {names[i]!r} is there twice; where this is no header, name the columns "
@@ -184,8 +152,9 @@ def _names(path: Path, records: Iterator[_Record], *, is_csv: bool) -> tuple[str
     raise ValueError(f"{path}: has no rows; expected a header and rows below it")
 
 
-def _below_header(path: Path, records: Iterator[_Record], columns: tuple[str, ...], *, is_csv: bool) -> Iterator[Row]:
-    names, is_first = columns or _names(path, records, is_csv=is_csv), True
+def _below_header(file: DelimitedFile, columns: tuple[str, ...]) -> Iterator[Row]:
+    path, records = file.path, file.records()
+    names, is_first = columns or _names(path, records), True
     empty = list[int]()
     for line, cells in records:
         if cells == [] or (cells in _EMPTY and len(names) > 1):
@@ -195,7 +164,7 @@ def _below_header(path: Path, records: Iterator[_Record], columns: tuple[str, ..
             yield from (Row(each, {names[0]: ""}) for each in empty)
         empty.clear()
         if len(cells) != len(names):
-            hint = " (quote a cell that has a comma)" if is_csv else ""
+            hint = "" if file.sep == "\t" else f" (quote a cell that has {file.sep!r})"
             raise ValueError(
                 f"{path}, line {line}: has {len(cells)} cells; expected {len(names)}: {', '.join(names)}{hint}"
             )

@@ -1,16 +1,14 @@
 """Series in CSV files with a row for each sample: in one file, or in a folder with a subfolder for each class."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import final
 
 import numpy as np
 import torch
 
-from fredholm._progress import ProgressBar
 from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.cells import has_commas, is_number, parse_value
 from fredholm.tasks.files.class_folders import class_folders
@@ -21,7 +19,9 @@ from fredholm.tasks.files.dates import (
     learn_order_of_times,
     parse_moment,
 )
-from fredholm.tasks.files.table_text import check_commas, csv_fault, csv_text, first_repeated
+from fredholm.tasks.files.delimited import NO_RECORD, DelimitedFile
+from fredholm.tasks.files.read_every import read_every
+from fredholm.tasks.files.table_text import first_repeated
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_cells
 from fredholm.tasks.splits.splits import Splits
@@ -52,7 +52,7 @@ def read_csv(path: Path, *, channels: tuple[str, ...] | None = None, reading: La
     date or ds is taken, and without `series` one called unique_id or item_id.
 
     Args:
-        path: the file, UTF-8; gzipped if its name ends in .gz; or a .parquet file with these columns.
+        path: the file (`DelimitedFile`), or a .parquet file with these columns.
         channels: columns to read as channels, in this order; None: all other columns, in the order of the table.
         reading: kind and names of `label`, see `answers_of_cells`; None: `label`, `group` and `split` are ignored.
 
@@ -73,12 +73,14 @@ def read_tables(
         ValueError: see `read_csv`; or tables have other columns than the first.
     """
     tables = list[_Rows]()
-    for file in ProgressBar(files, desc="reading series", unit="file", delay=1.0, leave=False, disable=None):
-        rows = _Rows.of(file, channels, has_answers=reading is not None)
+
+    def read(file: Path) -> None:
+        rows = _Rows.of(file, tables[0].columns.channels if tables else channels, has_answers=reading is not None)
         if tables:
             tables[0].check_alike(rows)
         tables.append(rows)
-        channels = channels or rows.columns.channels
+
+    read_every(files, read, "reading series")
     names, words = [file.name for file in files], tables[0].columns.of_series
     if reading is None:
         return _packed(tables, names, None, SplitMarks())
@@ -107,18 +109,21 @@ def read_class_folders(root: Path) -> Splits[SeriesSet]:
             has a column `label`, `group` or `split`.
     """
     classes, parts = class_folders(root, CSV_SUFFIXES, "series", "walking/1.csv")
-    first: _Rows | None = None
+    first = list[_Rows]()
+
+    def read(tables: list[_Rows], file: Path) -> None:
+        rows = _Rows.of(file, first[0].columns.channels if first else None, has_answers=False)
+        if rows.columns.of_series:
+            word = next(iter(rows.columns.of_series))
+            raise ValueError(f"{file}: has a column {word!r}, and its folder is the class; leave the column out")
+        first.extend([] if first else [rows])
+        first[0].check_alike(rows)
+        tables.append(rows)
+
     found = dict[Split, SeriesSet]()
     for split, (files, labels) in parts.items():
         tables = list[_Rows]()
-        for file in ProgressBar(files, desc="reading series", unit="file", delay=1.0, leave=False, disable=None):
-            rows = _Rows.of(file, None if first is None else first.columns.channels, has_answers=False)
-            if rows.columns.of_series:
-                word = next(iter(rows.columns.of_series))
-                raise ValueError(f"{file}: has a column {word!r}, and its folder is the class; leave the column out")
-            first = first or rows
-            first.check_alike(rows)
-            tables.append(rows)
+        read_every(files, partial(read, tables), "reading series")
         values = [label for rows, label in zip(tables, labels, strict=True) for _ in rows.series]
         answers = ClassAnswers(names=classes, values=torch.tensor(values, dtype=torch.int64))
         found[split] = _packed(tables, [file.relative_to(root).as_posix() for file in files], answers, SplitMarks())
@@ -190,15 +195,14 @@ class _Rows:
 
     @classmethod
     def of(cls, path: Path, channels: tuple[str, ...] | None, *, has_answers: bool) -> "_Rows":
-        text = csv_text(path)
-        rows = csv.reader(io.StringIO(text, newline=""))
-        try:
-            header = next(rows, [])
-            check_commas(header)
+        file = DelimitedFile(path)
+        rows = file.records()
+        with file.naming_lines():
+            header = next(rows, NO_RECORD).cells
             columns = _Columns.of(header, channels)
-            day_first = _learn_day_first(text, columns.time)
+            day_first = _learn_day_first(file, columns.time)
             found: dict[str, _Series] = {}
-            for cells in rows:
+            for line, cells in rows:
                 if not cells:
                     continue
                 if len(cells) != len(header):
@@ -207,11 +211,8 @@ class _Rows:
                 if columns.series is not None and not key:
                     column = header[columns.series].strip()
                     raise ValueError(f"column {column!r}: is empty; expected the series that the row is of")
-                series = found.setdefault(key, _Series(line=rows.line_num))
-                series.add(cells, columns, header, day_first, rows.line_num, has_answers=has_answers)
-        except (ValueError, csv.Error) as error:
-            line = error.index if isinstance(error, DateOrderError) else max(rows.line_num, 1)
-            raise ValueError(f"{path}, line {line}: {csv_fault(error)}") from error
+                series = found.setdefault(key, _Series(line=line))
+                series.add(cells, columns, header, day_first, line, has_answers=has_answers)
         if not found:
             raise ValueError(f"{path}: has no rows below its header; expected at least one sample")
         first = next(iter(found.values()))
@@ -345,25 +346,26 @@ class _Series:
         self.values.append(row)
 
 
-def _learn_day_first(text: str, time: int) -> bool | None:
+def _learn_day_first(file: DelimitedFile, time: int) -> bool | None:
     """See `learn_order_of_times`; reads the table once more if the first time is neither a number nor in ISO 8601.
 
     Raises:
-        DateOrderError: times are ambiguous dates; its index is the line.
+        ValueError: times are ambiguous dates.
     """
-    rows = csv.reader(io.StringIO(text, newline=""))
-    header = next(rows, [])
+    rows = file.records()
+    header = next(rows, NO_RECORD).cells
     lines, cells = list[int](), list[str]()
-    for row in rows:
+    for line, row in rows:
         if len(row) > time:
-            lines.append(rows.line_num)
+            lines.append(line)
             cells.append(row[time].strip())
             if len(cells) == 1 and (is_number(cells[0]) or begins_with_year(cells[0])):
                 return None
     try:
         return learn_order_of_times(cells)
     except DateOrderError as error:
-        raise DateOrderError(f"column {header[time].strip()!r}: {error}", lines[error.index]) from None
+        place = f"{file.path}, line {lines[error.index]}: column {header[time].strip()!r}"
+        raise ValueError(f"{place}: {error}") from error
 
 
 def _value(cell: str, *, may_be_name: bool) -> float:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from fredholm._progress import ProgressBar
 from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
 from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.files.read_every import read_every
 from fredholm.tasks.images import ImageDataset, idx_folder
 from fredholm.tasks.images.idx import is_idx_folder
 from fredholm.tasks.splits.split_files import Split
@@ -114,15 +114,18 @@ def read_series_alone(files: Sequence[Path], *, channels: tuple[str, ...] | None
         ImportError: a file is a recording of sound, and soundfile is not installed.
     """
     parts = list[SeriesSet]()
-    for file in ProgressBar(files, desc="reading series", unit="file", delay=1.0, leave=False, disable=None):
+
+    def read(file: Path) -> None:
+        known = channels or (parts[0].channels if parts else None)
         if file.name.lower().endswith(ARRAY_SUFFIXES):
-            found = read_npz_alone(file, channels=channels)
+            found = read_npz_alone(file, channels=known)
         else:
-            found = read_series(file, channels=channels)
+            found = read_series(file, channels=known)
         if len(found) != 1:
             raise ValueError(f"{file}: has {len(found)} series; expected one: write each into a file of its own")
         parts.append(found)
-        channels = channels or found.channels
+
+    read_every(files, read, "reading series")
     first = parts[0]
     regular = all(each.is_regular and math.isclose(each.spacing, first.spacing, rel_tol=SAME) for each in parts)
     return SeriesSet.pack(

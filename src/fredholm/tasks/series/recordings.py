@@ -10,9 +10,9 @@ from typing import NamedTuple, final
 import numpy as np
 import torch
 
-from fredholm._progress import ProgressBar
 from fredholm.tasks.files.channel_names import chosen_channels
 from fredholm.tasks.files.class_folders import class_folders, files_of_kinds
+from fredholm.tasks.files.read_every import read_every
 from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits.splits import Splits
@@ -130,8 +130,7 @@ def _opened(
     channels: tuple[str, ...] | None = None,
 ) -> Series:
     """Recordings, named by their paths relative to `root`; with several rates they are read with their times."""
-    bar = ProgressBar(files, desc="reading headers", unit="file", delay=1.0, leave=False, disable=None)
-    headers = [_header(recorded(file)) for file in bar]
+    headers = read_every(files, lambda file: _header(recorded(file)), "reading headers")
     for file, header in zip(files, headers, strict=True):
         if header.num_channels != headers[0].num_channels:
             raise ValueError(

@@ -218,7 +218,7 @@ class SeriesLearning(BlendingTask[Series]):
         @property
         def prediction_settings(self) -> tuple[str, ...]:
             """See `Task.Config.prediction_settings`."""
-            return ()
+            return ("csv",)
 
         def __post_init__(self) -> None:
             for name in ("train_every", "test_every"):
@@ -405,7 +405,8 @@ class SeriesLearning(BlendingTask[Series]):
             raise ValueError(
                 "no series are given; pass a .ts, .tsv, .csv or .npz file, or a folder of them or of recordings"
             )
-        found = open_series(config.data, kind=config.target)
+        with config.csv.reading(config.data):
+            found = open_series(config.data, kind=config.target)
         if config.permute_seed is not None and found.train.sample_labels is not None:
             raise ValueError("permute_seed reorders samples, and each is to be classified where it is; leave it out")
         if found.train.sample_labels is not None and len(found.train) == 1 and not found.is_given:
@@ -667,7 +668,7 @@ class SeriesLearning(BlendingTask[Series]):
             singles = [file for file in inputs.files if file.suffix.lower() not in ARRAY_SUFFIXES]
             inputs.outputs.check_folder([(file, f"{file.stem}.csv") for file in singles])
         rows = list[Prediction]()
-        for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
+        for file, found in inputs.read(lambda file: self._read(file, inputs.part), self.config.csv):
             if self.classifies_samples:
                 series, predicted = (
                     [_name_in(file, name) for name in found.names],

@@ -13,6 +13,7 @@ from fredholm.tasks.files.cells import (
     MISSING,
     about_commas,
     as_single,
+    as_whole,
     has_commas,
     is_number,
     parse_number,
@@ -103,9 +104,12 @@ class Column:
         return found
 
     def categories(self, cells: Sequence[str]) -> np.ndarray:
-        """Returns the indices of levels, int64 `(n,)`; -1 for cells that are missing or not among the levels."""
+        """Returns the indices of levels, int64 `(n,)`; -1 for cells that are missing or not among the levels.
+
+        4000.0 is the category 4000.
+        """
         numbers = {level: i for i, level in enumerate(self.levels)}
-        return np.array([numbers.get(cell, -1) for cell in cells], dtype=np.int64)
+        return np.array([numbers.get(as_whole(cell), -1) for cell in cells], dtype=np.int64)
 
 
 @final
@@ -195,7 +199,9 @@ def _learnt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str],
     if kind in FILES:
         return Column(name=name, kind=kind, may_miss=len(known) < len(cells))
     if kind == "category":
-        levels = [level for level, _ in sorted(Counter(known).items(), key=lambda each: (-each[1], each[0]))]
+        levels = [
+            level for level, _ in sorted(Counter(map(as_whole, known)).items(), key=lambda each: (-each[1], each[0]))
+        ]
         return Column(name=name, kind=kind, levels=tuple(sorted(levels[:MOST_LEVELS])))
     try:
         day_first = learn_day_first(known) if kind == "date" else None

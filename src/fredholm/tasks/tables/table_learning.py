@@ -143,7 +143,7 @@ class TableLearning(TargetTask[TableSet]):
         @property
         def prediction_settings(self) -> tuple[str, ...]:
             """See `Task.Config.prediction_settings`."""
-            return ("columns",)
+            return ("columns", "csv")
 
         def __post_init__(self) -> None:
             if self.valid_fraction != 0:
@@ -217,14 +217,15 @@ class TableLearning(TargetTask[TableSet]):
         config = self.config
         if not config.data:
             raise ValueError("no table is given; pass a .csv, .tsv, .jsonl or .parquet file or a folder of them")
-        found = open_table(
-            config.data,
-            label_columns=config.label_columns,
-            ignore=config.ignore,
-            weights=config.weights,
-            columns=config.columns,
-            kind=config.target,
-        )
+        with config.csv.reading(config.data):
+            found = open_table(
+                config.data,
+                label_columns=config.label_columns,
+                ignore=config.ignore,
+                weights=config.weights,
+                columns=config.columns,
+                kind=config.target,
+            )
         return divided(found, config, needs_valid=False)
 
     def _learn_facts(self) -> Facts:
@@ -595,7 +596,7 @@ class TableLearning(TargetTask[TableSet]):
         Files are tables as in training, and may lack the columns to predict.
         """
         rows: list[Prediction] = []
-        for _, (found, encoded) in inputs.read(self._read):
+        for _, (found, encoded) in inputs.read(self._read, self.config.csv):
             answers = map(self.target.answer, self._outputs_of(model, found, encoded, device))
             rows += [
                 Prediction(path, {"line": line, **cells}, probabilities)

@@ -169,7 +169,8 @@ class WordLearning(SplitTask[WordSet], LabelsElements):
         config = self.config
         if not config.data:
             raise ValueError("no words are given; pass a .conll or .jsonl file or a folder of them")
-        return open_words(config.data, word_column=config.word_column, label_column=config.label_column)
+        with config.csv.reading(config.data):
+            return open_words(config.data, word_column=config.word_column, label_column=config.label_column)
 
     def _open(self) -> Splits[WordSet]:
         return divided(self._found[0], self.config, needs_valid=False)
