@@ -579,7 +579,7 @@ def test_help_lists_the_kinds_and_the_options_of_the_chosen_ones(capsys: pytest.
     code, out, _ = call(capsys, "train", "series", "--task.model", "itnet-series", "--help")
     assert code == 0
     assert "--task.model.stack.depth" in out
-    kinds = "filter-bank, summary-bank, series-machine, sample-machine, ckcnn, itnet-series (now)"
+    kinds = "filter-bank, summary-bank, series-machine, sample-machine, sample-pyramid, ckcnn, itnet-series (now)"
     assert out.splitlines()[-2] == f"  --task.model {kinds}"
     assert out.splitlines()[-1].startswith("  --task.model.stack.kernel mlp (now), low-rank, ")
 

@@ -56,7 +56,7 @@ def test_batches_hold_standardised_images_and_padded_tokens(tmp_path: Path) -> N
     write_pictures(tmp_path / "pictures")
     for name in ("train", "test"):
         write_jsonl(tmp_path / f"{name}.jsonl", rows)
-    task = config(tmp_path, valid_fraction=0.2).build()
+    task = config(tmp_path, valid_fraction=0.2, context=24).build()
     batch = task.train_batch(torch.arange(3), torch.Generator())
     part = task.splits.train
     assert batch["images"].shape == (3, 2, 3, 8, 8)
@@ -64,7 +64,7 @@ def test_batches_hold_standardised_images_and_padded_tokens(tmp_path: Path) -> N
     torch.testing.assert_close(batch["images"] * deviation + mean, part.images(torch.arange(3)) / 255)
     marks = task.tokenizer.marks
     for row, example in zip(batch["tokens"], part.examples, strict=False):
-        laid = task.tokenizer.lay_out(example.text, None, 16).tokens.long()
+        laid = task.tokenizer.lay_out(example.text, None, 24).tokens.long()
         assert torch.equal(row[: len(laid)], laid)
         assert (row[len(laid) :] == marks.pad).all()
         assert (row[0], laid[-1]) == (marks.class_token, marks.separator)

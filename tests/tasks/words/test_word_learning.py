@@ -136,7 +136,7 @@ def test_the_report_counts_confused_words(trained: Run) -> None:
     blocks = prediction_section(task, found, None).blocks
     assert [block.title for block in blocks if isinstance(block, Plot)][:2] == ["Confusion matrix", "Reliability"]
     rows = next(block for block in blocks if isinstance(block, Table)).rows
-    assert [row[0] for row in rows] == ["O", "B-place", "I-place"]
+    assert [row[0] for row in rows] == ["B-place", "I-place", "O"]
 
 
 def test_files_with_predicted_labels_can_be_learnt_from(trained: Run, tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ Legend
     of skewed numbers            the same of f and g on a logarithmic scale (`logarithmic_scale.py`), and the way back,
                                  if their left-out errors are smaller, both the mean square and the mean absolute
     of numbers with outliers     the same with the weights of `robust_weights.py`, if errors have heavy tails, and if
-                                 left-out errors are then smaller, likewise, or surely smaller, and not their squares
-                                 surely larger
+                                 left-out absolute errors are then surely smaller, and not their squares surely larger
     of classes and labels        (1 - e) z + e h: z the logits from f and g, h a `LogisticHead` on all coordinates; e is
                                  the one of SHARES with the smallest mean cross-entropy of left-out rows
 
@@ -414,7 +413,7 @@ class TableMachine(FittedModel[TableBatch]):
             left_out = logarithms.back(left_out)
         other = _Found(blend, logarithms, left_out, wanted - blend.left_out)
         # with other weights squares of errors are mostly those of outliers, which no fit predicts
-        if other.is_better(found, rows) or (weights is not rows.weights and other.is_surely_closer(found, rows)):
+        if other.is_better(found, rows) if weights is rows.weights else other.is_surely_closer(found, rows):
             return other
         self.machine, self.trees = plain
         return found
