@@ -109,6 +109,18 @@ def test_series_without_samples_or_extent() -> None:
     assert bool(built(SeriesBatch(series(1, 3), None, torch.ones(1, 3)))[0].isfinite().all())
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(0, 5), (1, 1), (2, 0), (2, 7)])
+def test_irregular_batches_of_any_size_and_dtype(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    encoder = SeriesPyramid(2, 8, (3, 3)).to(dtype)
+    values, times = torch.randn(*shape, 2, dtype=dtype), torch.rand(shape, dtype=torch.float64).cumsum(1)
+    exists = torch.arange(shape[1]).expand(shape) < max(1, shape[1] - 2)
+    signal, _ = encoder(SeriesBatch(values, exists, times))
+    assert (signal.shape, signal.dtype) == ((*shape, 8), dtype)
+    assert bool(signal.isfinite().all())
+
+
 def test_missing_cells_of_a_plane_are_not_read() -> None:
     built = Pyramid("pyramid", 1, 8, [(2, 2)], 1, PointsNorm).double()
     exists = torch.ones(1, 4, 6, dtype=torch.bool)

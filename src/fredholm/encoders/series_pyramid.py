@@ -114,7 +114,7 @@ class _Cells(NamedTuple):
 def _cells_at(values: Tensor, places: Tensor, mask: Tensor | None) -> _Cells:
     """The cells of samples `(B, N, C)` at places `(B, N)`."""
     own = _cell(places)
-    count = int(own.max()) + 1
+    count = int(own.max()) + 1 if own.numel() else 1
     kept = torch.ones_like(places) if mask is None else mask.to(places)
     number = places.new_zeros(len(places), count).scatter_add(1, own, kept)
     wide = own[..., None].expand(values.shape)
